@@ -30,7 +30,7 @@ import xxhash
 from streamjoin_ds import errors
 from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
 from streamjoin_ds.cell.cell import TaskFacts
-from streamjoin_ds.cell.cell_report import REPORT_COLUMNS
+from streamjoin_ds.cell.cell_report import REPORT_COLUMNS, CellReport
 from streamjoin_ds.cell.epoch_windows import LiveWindows
 from streamjoin_ds.cell.window_server import Answer, Request, ask
 from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA
@@ -65,12 +65,14 @@ class CellFunction:
         reuse_freed_memory()
         freeze_imports()
         blob = bytes(state.get[1]) if state.exists else None
-        rows = [pa.RecordBatch.from_pandas(frame, EXCHANGE_SCHEMA, preserve_index=False) for frame in frames]
+        arrived = [pa.RecordBatch.from_pandas(frame, EXCHANGE_SCHEMA, preserve_index=False) for frame in frames]
         task = TaskFacts.current(state.getCurrentProcessingTimeMs(), self.join_id)
-        request = Request(self.plan_text, int(key[0]), blob, task, rows)
+        request = Request(self.plan_text, int(key[0]), blob, task, arrived)
         reports, next_blob = answered(request) if self.is_served else request.run()
         state.update((1, next_blob))
-        yield pd.DataFrame(reports, columns=list(REPORT_COLUMNS))
+        measured = [CellReport.from_json(facts).measured() if kind == "cell" else None for kind, _, facts in reports]
+        rows = [(*report, numbers) for report, numbers in zip(reports, measured, strict=True)]
+        yield pd.DataFrame(rows, columns=list(REPORT_COLUMNS))
 
 
 def answered(request: Request, folder: Path | None = None) -> Answer:

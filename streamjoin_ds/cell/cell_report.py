@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-__all__ = ["REPORT_COLUMNS", "REPORT_DDL", "CellReport"]
+__all__ = ["MEASURED_COUNTS", "REPORT_COLUMNS", "REPORT_DDL", "CellReport"]
 
-# A row is a file that the cell wrote (`FileReport`), or its report.
-REPORT_COLUMNS = ("kind", "cell", "facts")
-REPORT_DDL = "kind STRING, cell INT, facts STRING"
+# A row is a file that the cell wrote (`FileReport`), or its report. Numbers that Spark sums up itself stand beside a
+# report (`CellReport.measured`): to take them from its JSON was a third of Java's time of a small batch.
+REPORT_COLUMNS = ("kind", "cell", "facts", "measured")
+REPORT_DDL = "kind STRING, cell INT, facts STRING, measured ARRAY<BIGINT>"
+MEASURED_COUNTS = ("read", "stored", "late", "rejected", "filtered", "duplicates", "lost_offsets")
+"""The counts of the ledger with which `CellReport.measured` begins."""
 
 
 @dataclass(slots=True)
@@ -93,8 +96,19 @@ class CellReport:
     backlog_rows: int | None
     backlog_us: int | None
 
+    def measured(self) -> list[int | None]:
+        """Return what `streamjoin_ds.stream.progress` has Spark observe.
+
+        First `MEASURED_COUNTS` of all streams together, then matches, candidates, rows and bytes of the state,
+        watermark, largest event time, and the rows and the time of the backlog.
+        """
+        counts = [sum(count[name] for count in self.ledger) for name in MEASURED_COUNTS]
+        largest_us = max((value for value in self.largest_us if value is not None), default=None)
+        sums = [self.matches, self.candidates, self.state_rows, self.state_bytes]
+        return [*counts, *sums, self.watermark_us, largest_us, self.backlog_rows, self.backlog_us]
+
     def to_json(self) -> str:
-        """Return the report as JSON. `streamjoin_ds.stream.progress` reads some of its keys in Spark."""
+        """Return the report as JSON."""
         return json.dumps({field.name: getattr(self, field.name) for field in fields(self)})
 
     @classmethod

@@ -59,7 +59,7 @@ _MEMORY_SHARE = 0.5  # of the memory that the host allows; beyond it windows tha
 
 
 class Answer(NamedTuple):
-    """What a cell gives for a batch: rows of `REPORT_COLUMNS`, and its next state row."""
+    """What a cell gives for a batch: the first three of `REPORT_COLUMNS` a row, and its next state row."""
 
     reports: list[tuple[str, int, str]]
     state: bytes

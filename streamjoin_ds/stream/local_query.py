@@ -96,7 +96,7 @@ def start_local(join: Join, to: str, checkpoint: str, options: QueryOptions) -> 
 
 
 class _Reported(NamedTuple):
-    """A row of a cell's report, with the columns of `REPORT_DDL`."""
+    """A row of a cell's report, with the columns of `REPORT_DDL` that the commit needs."""
 
     kind: str
     cell: int

@@ -15,8 +15,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from streamjoin_ds.cell.cell_report import MEASURED_COUNTS
+
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 __all__ = ["OBSERVED", "OBSERVED_METRICS", "observed", "tell_read_rows"]
 
@@ -54,12 +56,6 @@ time. They are null where Spark plans the batches.
 
 _log = logging.getLogger(__name__)
 
-_COUNTS = ("read", "stored", "late", "rejected", "filtered", "duplicates", "lost_offsets")
-_FACTS_DDL = (
-    f"ledger ARRAY<STRUCT<{', '.join(f'{name}: BIGINT' for name in _COUNTS)}>>, largest_us ARRAY<BIGINT>, "
-    "watermark_us BIGINT, matches BIGINT, candidates BIGINT, state_rows BIGINT, state_bytes BIGINT, "
-    "backlog_rows BIGINT, backlog_us BIGINT"
-)
 _METRIC = "numOutputRows"  # of a scan, of which Spark takes `numInputRows`
 
 
@@ -73,21 +69,15 @@ def observed(reports: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    facts = f.from_json(f.when(f.col("kind") == "cell", f.col("facts")), _FACTS_DDL)
-
-    def summed(name: str) -> Column:
-        of_streams = facts["ledger"][name]
-        return f.sum(f.aggregate(of_streams, f.lit(0).cast("bigint"), lambda total, count: total + count))
-
-    watermark_us = f.min(facts["watermark_us"])
-    largest_us = f.max(f.array_max(facts["largest_us"]))
+    sums = len(MEASURED_COUNTS) + 4
+    watermark_us, largest_us, backlog_rows, backlog_us = (f.col("measured")[sums + place] for place in range(4))
+    least_us = f.min(watermark_us)
     metrics = [
-        *(summed(name) for name in _COUNTS),
-        *(f.sum(facts[name]) for name in ("matches", "candidates", "state_rows", "state_bytes")),
-        f.timestamp_micros(watermark_us),
-        (largest_us - watermark_us) / 1e6,
-        f.max(facts["backlog_rows"]),
-        f.max(facts["backlog_us"]) / 1e6,
+        *(f.sum(f.col("measured")[place]) for place in range(sums)),
+        f.timestamp_micros(least_us),
+        (f.max(largest_us) - least_us) / 1e6,
+        f.max(backlog_rows),
+        f.max(backlog_us) / 1e6,
     ]
     return reports.observe(OBSERVED, *(m.alias(name) for m, name in zip(metrics, OBSERVED_METRICS, strict=True)))
 
