@@ -126,7 +126,9 @@ def test_coordinates_make_a_map(joined: Joined) -> None:
     assert all(len(point) == 4 and abs(point[0] - point[2]) <= 0.0201 for point in picture["points"])
 
 
-@pytest.mark.parametrize(("on", "axes"), [("abs(a.x - b.y) <= 3", 2), ("abs(a.x - b.y) <= 3 AND abs(a.z - b.z) <= 1", 2)])
+@pytest.mark.parametrize(
+    ("on", "axes"), [("abs(a.x - b.y) <= 3", 2), ("abs(a.x - b.y) <= 3 AND abs(a.z - b.z) <= 1", 2)]
+)
 def test_bands_make_a_plot_of_differences(on: str, axes: int) -> None:
     from streamjoin_ds.spec import Join, Stream, bind
 
