@@ -23,7 +23,7 @@ PAGE_ADDRESS, METRICS_ADDRESS = "127.0.0.1:8765", "127.0.0.1:9464"
 """Where a page and an endpoint for Prometheus are, if they are wanted and nobody says where."""
 
 _LOOPBACK = "127.0.0.1"
-_PATIENCE_S = 5.0  # for an address in use: the page of a query that was just stopped goes within that time
+_PATIENCE_S = 8.0  # for an address in use: the page of a query that was just stopped goes within that time
 _PAUSE_S = 0.1
 _BACKLOG = 64  # connections that wait
 
@@ -132,6 +132,12 @@ class Listener:
         host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
         host = socket.gethostname() if ipaddress.ip_address(self.address.host).is_unspecified else host
         return f"http://{host}:{self.address.port}{path}{f'?token={quote(self.token)}' if self.token else ''}"
+
+    def told(self, name: str) -> str:
+        """Return the line that says where it is, without a token of the environment: others read what is printed."""
+        url = self.url("/metrics" if name == "metrics" else "/")
+        is_given = self.token and self.token == os.environ.get(TOKEN_VARIABLE)
+        return f"{name}: {url.replace(quote(self.token), f'${TOKEN_VARIABLE}') if is_given else url}"
 
     def close(self) -> None:
         """Listen no more."""

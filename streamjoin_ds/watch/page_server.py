@@ -7,7 +7,6 @@ shows can ask (DNS rebinding). Anywhere else it must bring the token: once in th
 from __future__ import annotations
 
 import hmac
-import json
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from importlib.util import find_spec
@@ -67,14 +66,15 @@ def page_app(join: WatchedJoin, token: str = "") -> Starlette:
     folder = files("streamjoin_ds.watch") / "page"
     shown = {file.name: file.read_bytes() for file in folder.iterdir() if file.name.rpartition(".")[2] in _KINDS}
 
-    def told(after: int) -> bytes:
+    def told(after: int, seen: str) -> bytes:
         join.poll()
-        return json.dumps(join.facts(after), allow_nan=False, separators=(",", ":")).encode()
+        return join.told(after, seen)
 
     async def facts(request: Request) -> Response:
         after = request.query_params.get("after", "0")
         number = int(after) if after.isascii() and after.isdecimal() and len(after) < 16 else 0
-        return Response(await run_in_threadpool(told, number), media_type="application/json")
+        text = await run_in_threadpool(told, number, request.query_params.get("seen", ""))
+        return Response(text, media_type="application/json")
 
     async def file(request: Request) -> Response:
         name = request.path_params.get("name") or "index.html"

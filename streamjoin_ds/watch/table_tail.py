@@ -19,6 +19,8 @@ __all__ = ["TableTail"]
 # Files that are read one by one. A reader that is further behind does better with the table as it is by now: the join
 # has put its small files together.
 _MOST_FILES = 400
+_LAST = 1 << 62  # no batch has a larger number
+_BUFFER_BYTES = 1 << 16
 
 
 class TableTail:
@@ -31,20 +33,23 @@ class TableTail:
     columns : tuple of str
         The columns that are read; those that a file lacks, because it is older, are left out.
     most_rows : int or None, keyword-only
-        With a number only the newest files are read, until they have so many rows.
+        With a number only the newest files are read, until they have so many rows, and of each file no more of them.
     """
 
     def __init__(self, path: str, columns: tuple[str, ...] = (), *, most_rows: int | None = None) -> None:
         self.path, self._columns, self._most_rows = path, columns, most_rows
         self._state: TableState | None = None
+        self._later: list[dict[str, Any]] = []  # files of batches that were not asked for
 
-    def poll(self, least_batch: int = 0) -> list[pa.Table]:
+    def poll(self, least_batch: int = 0, last_batch: int = _LAST) -> list[pa.Table]:
         """Return the rows that are new, one table for each file, the oldest first.
 
         Parameters
         ----------
         least_batch : int
             At first, files whose rows are all of batches before this one are not read.
+        last_batch : int
+            Files with rows of later batches wait for a later poll.
 
         Raises
         ------
@@ -60,10 +65,13 @@ class TableTail:
                 if not error.message.startswith("there is no Delta table"):
                     raise
                 return []
-            adds = [add for add in self._state.files.values() if _newest_batch(add) >= least_batch]
-            adds.sort(key=_newest_batch)
+            adds = [add for add in self._state.files.values() if _newest_batch(add, _LAST) >= least_batch]
+            adds.sort(key=lambda add: _newest_batch(add, _LAST))
+            self._later = []
         else:
-            adds = self._added()
+            adds = [*self._later, *self._added()]
+        self._later = [add for add in adds if _newest_batch(add, 0) > last_batch]
+        adds = [add for add in adds if _newest_batch(add, 0) <= last_batch]
         try:
             return [self._read(add) for add in self._newest(adds)]
         except (OSError, pa.ArrowException) as error:
@@ -99,9 +107,14 @@ class TableTail:
     def _read(self, add: dict[str, Any]) -> pa.Table:
         assert self._state is not None, "it was opened"
         with self._state.filesystem.open_input_file(f"{self._state.folder}/{unquote(add['path'])}") as file:
-            found = parquet.ParquetFile(file)
-            names = [name for name in self._columns or found.schema_arrow.names if name in found.schema_arrow.names]
-            return found.read(names, use_threads=False)  # files are small, and cores are the query's
+            found = parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES)
+            there = found.schema_arrow.names if self._columns else ()
+            names = [name for name in self._columns if name in there] or None
+            if self._most_rows is None or found.metadata.num_rows <= self._most_rows:
+                return found.read(names, use_threads=False)  # files are small, and cores are the query's
+            # A file of matches may have millions of rows, of which so only the first pages are read.
+            first = next(found.iter_batches(self._most_rows, columns=names, use_threads=False))
+            return pa.Table.from_batches([first])
 
 
 def _stats(add: dict[str, Any]) -> dict[str, Any]:
@@ -109,6 +122,6 @@ def _stats(add: dict[str, Any]) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def _newest_batch(add: dict[str, Any]) -> int:
-    """Return the newest batch of a file's rows; of a file that does not say, one that is always wanted."""
-    return int((_stats(add).get("maxValues") or {}).get(BATCH_ID, 1 << 62))
+def _newest_batch(add: dict[str, Any], unknown: int) -> int:
+    """Return the newest batch of a file's rows; `unknown` of a file that does not say."""
+    return int((_stats(add).get("maxValues") or {}).get(BATCH_ID, unknown))

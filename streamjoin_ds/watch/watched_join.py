@@ -1,12 +1,17 @@
 """A join as its tables tell it: totals, a history by seconds, the last batch, late rows, rejects, matches.
 
 A batch counts once its row of the punctuations is there. That table is read first, so the others have the batch, too.
+What they have of later batches waits.
+
+Pages ask again and again, and each has most of it already. So each part of the facts has the number of the look that
+changed it, and its text is made once for all pages (`told`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import threading
 import time
 from collections import Counter, deque
@@ -23,7 +28,6 @@ from streamjoin_ds.blocks.place import Place
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.location import checkpoint_place, noted_table
 from streamjoin_ds.errors import LogCleanedError, StreamJoinError
-from streamjoin_ds.plan import MAX_CELLS
 from streamjoin_ds.sink.tables import BATCH_ID, TableSet
 from streamjoin_ds.watch.match_picture import MatchPicture, plain_rows
 from streamjoin_ds.watch.table_tail import TableTail
@@ -38,6 +42,7 @@ _RECENT_BATCHES = 5_000  # at most so many of the batches that were there before
 _SAMPLE_ROWS = 5_000  # newest late rows and rejects of which the page tells how late they are, and why
 _MATCHES, _SHOWN = 400, 60  # newest matches that are kept, and rows of a table that are shown
 _LEAST_S = 0.4  # between two looks at the tables
+_OPEN_S, _ALL_S = 5.0, 1.2  # a page that is open has asked within that time; all pages ask within the second one
 _LEDGER = (BATCH_ID, "stream", "read", *OUTCOMES, "null_keys", "lost_offsets", "largest_ts")
 _PUNCTUATIONS = (BATCH_ID, "punctuation", "watermark", "matches", "largest_ts", "committed_at")
 _COUNTED = ("read", *OUTCOMES, "null_keys", "lost_offsets")
@@ -50,6 +55,16 @@ _OF_POINTS = (
     ("backlog_rows", np.maximum, _NONE),
     ("backlog_us", np.maximum, _NONE),
 )
+# The parts of the facts, by the table whose new rows change them. What is not here is told with each answer.
+_CHANGED = {
+    "punctuations": ("totals", "streams", "last"),
+    "ledger": ("streams",),
+    "metrics": ("last", "cells"),
+    "late": ("late",),
+    "rejects": ("rejects",),
+    "matches": ("matches",),
+}
+_PARTS = ("join", *dict.fromkeys(part for parts in _CHANGED.values() for part in parts))
 _CELL = ("cell", "state_rows", "state_bytes", "duration_ms", "matches", "candidates", "stored_rows", "shipped_rows")
 _QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
@@ -131,6 +146,11 @@ class WatchedJoin:
         self._picture: MatchPicture | None = None
         self._tails: dict[str, TableTail] = {}
         self.history = _History()
+        self._asked_s = float("-inf")  # when a page asked last
+        self._end_told = threading.Event()
+        self._run, self._looks = secrets.token_hex(4), 1
+        self._changed = dict.fromkeys(_PARTS, 1)  # the look that changed a part
+        self._texts: dict[str, bytes] = {}  # of parts, as JSON
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -148,39 +168,52 @@ class WatchedJoin:
         with self._lock:
             if self._clock() - self._polled_s < _LEAST_S:
                 return
+            self._looks += 1
             try:
                 self._poll()
                 self.problem = None
             except LogCleanedError:  # the next look begins anew
                 self._tails, self.history = {}, _History()
+                self._note(*_PARTS)
             except StreamJoinError as error:
                 self.problem = error.message
             except OSError as error:
                 self.problem = f"the tables cannot be read: {type(error).__name__}"
             self._polled_s = self._clock()
 
+    def _note(self, *parts: str) -> None:
+        for part in parts:
+            self._changed[part] = self._looks
+            self._texts.pop(part, None)
+
     def _poll(self) -> None:
         if not self._tails and not self._open():
             return
-        commits = self._tails["punctuations"].poll()
         is_first = not self.history.commit
-        if commits:
-            self._take_commits(pa.concat_tables(commits))
-        if not self.history.commit:
+        if commits := self._new("punctuations"):
+            self._take_commits(_together(commits))
+        elif is_first:
             return
-        least = min(self.history.seconds, default=0) if is_first else 0
-        if ledger := self._tails["ledger"].poll():
-            self._take_ledger(pa.concat_tables(ledger, promote_options="default"))
-        if metrics := self._tails["metrics"].poll(least):
-            self._take_metrics(pa.concat_tables(metrics, promote_options="default"))
-        for table in self._tails["late"].poll():
+        newest = self.history.commit[BATCH_ID]
+        if ledger := self._new("ledger", 0, newest):
+            self._take_ledger(_together(ledger))
+        if metrics := self._new("metrics", min(self.history.seconds, default=0) if is_first else 0, newest):
+            self._take_metrics(_together(metrics))
+        for table in self._new("late", 0, newest):
             self._take_late(table)
-        for table in self._tails["rejects"].poll():
+        for table in self._new("rejects", 0, newest):
             self._take_rejects(table)
-        if matches := self._tails["matches"].poll():
+        if matches := self._new("matches", 0, newest):
             kept = [self.history.matches] if self.history.matches is not None else []
-            every = pa.concat_tables([*kept, *matches], promote_options="default")
+            every = _together([*kept, *matches])
             self.history.matches = every.slice(max(0, every.num_rows - _MATCHES)).combine_chunks()
+
+    def _new(self, name: str, *batches: int) -> list[pa.Table]:
+        """Return the new rows of a table, and note what of the facts they change."""
+        tables = self._tails[name].poll(*batches)
+        if tables:
+            self._note(*_CHANGED[name])
+        return tables
 
     def _open(self) -> bool:
         self._identity = CheckpointIdentity.load(self._place)
@@ -200,6 +233,7 @@ class WatchedJoin:
             "rejects": TableTail(tables.rejects, most_rows=_SAMPLE_ROWS),
             "matches": TableTail(tables.matches, most_rows=_MATCHES),
         }
+        self._note(*_PARTS)
         return True
 
     def _take_commits(self, table: pa.Table) -> None:
@@ -270,9 +304,13 @@ class WatchedJoin:
                 point.state_bytes = found["state_bytes"][number] or 0
                 point.cells_ms += found["duration_ms"][number] or 0
                 point.backlog_rows, point.backlog_us = found["backlog_rows"][number], found["backlog_us"][number]
-        rows = [row for row in _newest(table, MAX_CELLS) if row[BATCH_ID] == batches[-1]]
-        self.history.batch = {name: value for name, value in rows[0].items() if name not in _CELL}
-        self.history.cells = [{name: row[name] for name in _CELL} for row in sorted(rows, key=lambda row: row["cell"])]
+        of_newest = np.flatnonzero(place == len(batches) - 1)
+        newest = table.slice(of_newest[0], of_newest[-1] - of_newest[0] + 1)
+        # What all cells say alike is taken of one: the backlog of a thousand partitions is a long text.
+        alike = [name for name in newest.column_names if name not in _CELL]
+        (self.history.batch,) = newest.slice(0, 1).select(alike).to_pylist()
+        cells = [row for row in newest.select([*_CELL, BATCH_ID]).to_pylist() if row.pop(BATCH_ID) == batches[-1]]
+        self.history.cells = sorted(cells, key=lambda row: row["cell"])
 
     def _take_late(self, table: pa.Table) -> None:
         rows = _integers(table).to_pylist()
@@ -289,22 +327,67 @@ class WatchedJoin:
     def facts(self, after: int = 0) -> dict[str, Any]:
         """Return what the page shows, as plain JSON values; of the history the points from a second on."""
         with self._lock:
-            history = self.history
-            points = [point.facts(self.streams) for second, point in sorted(history.points.items()) if second >= after]
-            return {
-                "join": self._join_facts(),
-                "has_ended": self.has_ended,
-                "problem": self.problem,
-                "totals": {"batches": history.counts["batches"], "matches": history.counts["matches"]},
-                "streams": {name: self._stream_facts(name) for name in self.streams},
-                "last": self._last_facts(),
-                "cells": history.cells,
-                "columns": [*_COLUMNS, *self.streams],
-                "points": points,
-                "late": self._late_facts(),
-                "rejects": self._reject_facts(),
-                "matches": self._match_facts(),
-            }
+            return {**self._state_facts(), **self._point_facts(after), **{name: self.part(name) for name in _PARTS}}
+
+    def told(self, after: int = 0, seen: str = "") -> bytes:
+        """Return what of `facts` is new to a page, as JSON, and the name of this state of them as ``seen``.
+
+        Parameters
+        ----------
+        after : int
+            As for `facts`.
+        seen : str
+            What the page was given as ``seen`` with its last answer; that of another process means nothing.
+        """
+        run, _, number = seen.partition("-")
+        known = int(number) if run == self._run and number.isdecimal() else 0
+        with self._lock:
+            self._asked_s = self._clock()
+            newest = max(self._changed.values())
+            told = {"seen": f"{self._run}-{newest}", **self._state_facts()}
+            if max(self._changed[part] for part in ("streams", "last", "cells")) > known:
+                told |= self._point_facts(after)
+            parts = [name for name in _PARTS if self._changed[name] > known]
+            for name in parts:
+                if name not in self._texts:
+                    self._texts[name] = _encoded(self.part(name))
+            new = [b'"%b":%b' % (name.encode(), self._texts[name]) for name in parts]
+        if told["has_ended"]:
+            self._end_told.set()
+        return b",".join([_encoded(told)[:-1], *new]) + b"}"
+
+    def end(self, patience_s: float) -> None:
+        """Note that the query has ended; return when the pages that are open were told, or after some seconds."""
+        self.has_ended = True
+        if self._clock() - self._asked_s < _OPEN_S and self._end_told.wait(patience_s):
+            threading.Event().wait(_ALL_S)
+
+    def _state_facts(self) -> dict[str, Any]:
+        return {"has_ended": self.has_ended, "problem": self.problem}
+
+    def _point_facts(self, after: int) -> dict[str, Any]:
+        points = sorted(point for point in self.history.points.items() if point[0] >= after)
+        return {"columns": [*_COLUMNS, *self.streams], "points": [point.facts(self.streams) for _, point in points]}
+
+    def part(self, name: str) -> Any:
+        """Return one part of the facts."""
+        match name:
+            case "join":
+                return self._join_facts()
+            case "totals":
+                return {name: self.history.counts[name] for name in ("batches", "matches")}
+            case "streams":
+                return {stream: self._stream_facts(stream) for stream in self.streams}
+            case "last":
+                return self._last_facts()
+            case "cells":
+                return self.history.cells
+            case "late":
+                return self._late_facts()
+            case "rejects":
+                return self._reject_facts()
+            case _:
+                return self._match_facts()
 
     def _join_facts(self) -> dict[str, Any] | None:
         if self._identity is None:
@@ -359,6 +442,15 @@ class WatchedJoin:
         shown = table.slice(max(0, table.num_rows - _SHOWN))
         rows = plain_rows(shown)[::-1]
         return {"columns": table.column_names, "rows": rows, "picture": self._picture.facts(table)}
+
+
+def _encoded(facts: Any) -> bytes:
+    return json.dumps(facts, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _together(tables: list[pa.Table]) -> pa.Table:
+    """Return the rows of several tables; older ones may have fewer columns."""
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
 
 
 def _batch_of(row: Mapping[str, Any]) -> int:

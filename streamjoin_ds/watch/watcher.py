@@ -28,7 +28,8 @@ from streamjoin_ds.watch.address import Address, Listener
 __all__ = ["WatchOrder", "Watcher", "watch_until", "watching"]
 
 _NICENESS = 10
-_GRACE_S = 2.0  # how long a page still says that its query has ended: it asks every second
+_GRACE_S = 6.0  # how long it is waited at most until pages that are open were told that their query has ended
+_STOP_S = 2.0  # how long the page's server has to end
 _PAUSE_S = 0.5  # between two looks whether a query has ended
 _FRAME = '<iframe src="{url}" width="100%" height="760" style="border:0"></iframe><p><a href="{url}">{url}</a></p>'
 
@@ -165,9 +166,8 @@ class Watcher:
 
     def tell(self) -> None:
         """Print on standard error where the page and the metrics are."""
-        for what, url in (("page", self.url), ("metrics", self.metrics_url)):
-            if url is not None:
-                print(f"{what}: {url}", file=sys.stderr, flush=True)
+        for name, listener in self._listeners.items():
+            print(listener.told(name), file=sys.stderr, flush=True)
 
     def __repr__(self) -> str:
         return f"<Watcher {self.url or self.metrics_url or 'otlp'}>"
@@ -243,7 +243,7 @@ class _Watching:
             serve, end = page_server(join, listeners["page"])
             server = threading.Thread(target=serve, name="streamjoin-page", daemon=True)
             server.start()
-            self.ends += [lambda: server.join(_GRACE_S), end]
+            self.ends += [lambda: server.join(_STOP_S), end]
         if "metrics" in listeners:
             self.ends.append(serve_metrics(join, listeners["metrics"]))
         if order.otlp:
@@ -258,12 +258,11 @@ class _Watching:
 
 
 def watch_until(order: WatchOrder, listeners: dict[str, Listener], wait: Callable[[], object], grace_s: float) -> None:
-    """Serve what is asked for until `wait` returns, and then for some seconds more, which say that it is over."""
+    """Serve what is asked for until `wait` returns, and until pages say that it is over: for `grace_s` at most."""
     watching = _Watching()
     join = watching.begin(order, listeners)
     wait()
-    join.has_ended = True
-    threading.Event().wait(grace_s)
+    join.end(grace_s)
     watching.end()
 
 

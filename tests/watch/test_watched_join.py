@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from streamjoin_ds.sink.compaction import compact
 from streamjoin_ds.watch.match_picture import MatchPicture, plain_rows
+from streamjoin_ds.watch.table_tail import TableTail
 from streamjoin_ds.watch.watched_join import OUTCOMES, WatchedJoin
 from tests.watch.conftest import ROWS, Joined
 
@@ -87,6 +88,79 @@ def test_who_followed_sees_what_a_newcomer_sees(tmp_path: Path) -> None:
     assert {**facts, "matches": 0} == {**newcomer, "matches": 0}
     newest = facts["points"][-1][0]
     assert follower.facts(newest)["points"] == facts["points"][-1:]
+
+
+class Reader:
+    """Has of the facts what a page has: it puts together what it is told, and asks for what is new."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = {}
+        self.points: dict[int, list[int]] = {}
+
+    def ask(self, join: WatchedJoin) -> set[str]:
+        """Ask once; return which parts were told."""
+        told = json.loads(join.told(max(self.points, default=2) - 2, self.facts.get("seen", "")))
+        self.facts |= told
+        self.points |= {point[0]: point for point in told.get("points", ())}
+        self.facts["points"] = sorted(self.points.values())
+        return set(told)
+
+    def check(self, join: WatchedJoin) -> None:
+        """Compare it with all that is there."""
+        assert {**self.facts, "seen": ""} == {**json.loads(json.dumps(join.facts())), "seen": ""}
+
+
+def test_pages_are_told_what_is_new_alone(tmp_path: Path) -> None:
+    run = Joined(tmp_path)
+    seconds = clock()
+    join = WatchedJoin(run.checkpoint, lambda: next(seconds))
+    first, second = Reader(), Reader()
+    join.poll()
+    first.ask(join)
+    first.check(join)
+    run.run()
+    join.poll()
+    assert {"join", "last", "cells", "matches", "late"} <= first.ask(join)
+    for reader in (first, second):
+        reader.ask(join)
+        reader.check(join)
+        assert reader.ask(join) == {"seen", "has_ended", "problem"}
+    (tmp_path / "a.csv").open("a").write("1700000100000000,10,1\n")  # no partner, not late
+    run.run()
+    join.poll()
+    assert not {"join", "late", "rejects", "matches"} & first.ask(join)
+    first.check(join)
+    other = looked(run.checkpoint)  # the page's process was started again
+    second.ask(other)
+    second.check(other)
+    join.end(0.0)
+    first.ask(join)
+    assert first.facts["has_ended"]
+
+
+def test_what_tables_have_of_a_batch_that_is_not_committed_waits(tmp_path: Path) -> None:
+    run = Joined(tmp_path)
+    run.run()
+    *_, last = sorted(Path(f"{run.table}_punctuations/_delta_log").glob("*.json"))
+    last.rename(tmp_path / "aside")
+    seconds = clock()
+    join = WatchedJoin(run.checkpoint, lambda: next(seconds))
+    join.poll()
+    before = join.facts()
+    (tmp_path / "aside").rename(last)
+    join.poll()
+    after = join.facts()
+    assert after["totals"]["batches"] == before["totals"]["batches"] + 1
+    assert after["streams"]["a"]["read"] > before["streams"]["a"]["read"]
+    check_against_tables(after, run.table)
+    newcomer = looked(run.checkpoint).facts()
+    assert {**after, "matches": 0} == {**newcomer, "matches": 0}
+
+
+def test_of_a_large_file_only_the_first_rows_are_read(joined: Joined) -> None:
+    for rows in (1, 7, 10_000):
+        for table in TableTail(joined.table, most_rows=rows).poll():
+            assert 0 < table.num_rows <= rows
 
 
 def test_compaction_changes_no_number(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ const EVERY_MS = 1000, QUIET_MS = 15000, KEPT = 900;
 const by = (id) => document.getElementById(id);
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const streamColor = (number) => `--s${number % 6 + 1}`;
-let facts = null, points = [], charts = [], joinId = null, isPaused = false, answeredMs = 0, seenMatch = null;
+let facts = null, seen = "", points = [], charts = [], joinId = null, isPaused = false, answeredMs = 0, seenMatch = null;
 
 // ---------------------------------------------------------------- words
 
@@ -69,9 +69,9 @@ function showState() {
   const state = by("state"), last = facts && facts.last;
   let text = "no batch yet", kind = "warn";
   const sinceMs = last ? Date.now() - last.committed_ms : 0;
-  if (Date.now() - answeredMs > 3500) [text, kind] = ["the page's server does not answer", "bad"];
-  else if (isPaused) [text, kind] = ["paused", "warn"];
-  else if (facts && facts.has_ended) [text, kind] = ["the query has ended", "warn"];
+  if (isPaused) [text, kind] = ["paused", "warn"];
+  else if (facts && facts.has_ended) [text, kind] = ["the query has ended", "warn"];  // and the server with it
+  else if (Date.now() - answeredMs > 3500) [text, kind] = ["the page's server does not answer", "bad"];
   else if (facts && facts.problem) [text, kind] = ["the tables cannot be read", "bad"];
   else if (last && sinceMs > QUIET_MS) [text, kind] = [`no batch for ${duration(sinceMs * 1000)}`, "warn"];
   else if (last) [text, kind] = ["live", "good"];
@@ -176,24 +176,37 @@ function tellOnly() {
   return `${bytes(cell.state_bytes)} in windows; last batch ${whole(cell.matches)} matches of ${whole(cell.candidates)} candidates`;
 }
 
+const strips = new Map();
+function strip(name, own, size) {
+  // The squares stay, since a thousand of them are dear to make, and change where their partitions do.
+  let made = strips.get(name);
+  if (!made || made.children.length !== own.length) {
+    made = element("div", null, "strip");
+    made.append(...own.map(() => element("i")));
+    made.shown = [];
+    strips.set(name, made);
+  }
+  made.setAttribute("role", "img");
+  made.setAttribute("aria-label", `${own.length} partitions of ${name}`);
+  const most = Math.max(...own.map(([, one]) => size(one)), 1), squares = [...made.children];
+  own.forEach(([partition, one], k) => {
+    const title = `${partition}: ${whole(size(one))}`, share = (0.06 + 0.94 * size(one) / most).toFixed(3);
+    if (made.shown[k] === title + share) return;
+    squares[k].style.setProperty("--share", share);
+    squares[k].title = title;
+    made.shown[k] = title + share;
+  });
+  return made;
+}
 function showWaiting() {
   const waiting = (facts.last && facts.last.backlog) || {}, parts = [];
   for (const [name, stream] of Object.entries(waiting)) {
     const own = Object.entries(stream.partitions || {}), size = (one) => one.rows || one.bytes || 0;
     parts.push(element("p", `${name}: ${whole(stream.rows || 0)} records${stream.bytes ? `, ${bytes(stream.bytes)}` : ""}${stream.us ? `, ${duration(stream.us)} ahead` : ""}${own.length ? `, in ${own.length} partitions` : ""}`));
     if (!own.length) continue;
-    const most = Math.max(...own.map(([, one]) => size(one)), 1), strip = element("div", null, "strip");
-    strip.setAttribute("role", "img");
-    strip.setAttribute("aria-label", `${own.length} partitions of ${name}`);
-    for (const [partition, one] of own) {
-      const square = element("i");
-      square.style.setProperty("--share", (0.06 + 0.94 * size(one) / most).toFixed(3));
-      square.title = `${partition}: ${whole(size(one))}`;
-      strip.append(square);
-    }
     const largest = [...own].sort((a, b) => size(b[1]) - size(a[1])).slice(0, 8), table = element("table");
     fill(table, ["partition", "records", "bytes", "ahead"], largest.map(([partition, one]) => [partition, whole(one.rows || 0), bytes(one.bytes), duration(one.us)]), [1, 2, 3]);
-    parts.push(strip, table);
+    parts.push(strip(name, own, size), table);
   }
   if (!parts.length) parts.push(element("p", "nothing is known that was not read", "empty"));
   const devices = facts.last && facts.last.devices;
@@ -306,32 +319,41 @@ function fit() { charts.forEach(({ drawn, plot }) => drawn.setSize({ width: plot
 
 // ---------------------------------------------------------------- asking
 
+// An answer has the parts that have changed since the one whose `seen` was sent with the question.
 function take(answer) {
-  const id = answer.join && answer.join.id;
-  if (id !== joinId || (facts && answer.totals.batches < facts.totals.batches)) { points = []; joinId = id; seenMatch = null; }
-  const known = new Map(points.map((point) => [point.second, point]));
-  for (const row of answer.points) { const point = Object.fromEntries(answer.columns.map((name, k) => [name, row[k]])); known.set(point.second, point); }
-  points = [...known.values()].sort((a, b) => a.second - b.second).slice(-KEPT);
-  facts = answer;
+  const merged = { ...facts, ...answer }, id = merged.join && merged.join.id;
+  const isOther = id !== joinId || (facts && merged.totals.batches < facts.totals.batches);
+  seen = answer.seen;
+  if (isOther) { points = []; joinId = id; seenMatch = null; seen = ""; }
+  if (answer.points) {
+    const known = new Map(points.map((point) => [point.second, point]));
+    for (const row of answer.points) { const point = Object.fromEntries(answer.columns.map((name, k) => [name, row[k]])); known.set(point.second, point); }
+    points = [...known.values()].sort((a, b) => a.second - b.second).slice(-KEPT);
+  }
+  facts = merged;
 }
-function show() {
+const SHOWN = [
+  [showTiles, ["totals", "streams", "last", "cells", "points"]], [showStreams, ["streams", "last", "points"]], [showCells, ["cells", "last"]],
+  [showWaiting, ["last"]], [showCharts, ["points"]], [showMatches, ["matches"]], [showLate, ["late"]], [showRejects, ["rejects"]],
+];
+function show(changed = facts) {
   showState();
   if (!facts || !facts.join) return;
   document.title = `${facts.join.name} · streamjoin`;
   by("name").textContent = facts.join.name;
   by("condition").textContent = `${facts.join.how === "inner" ? "" : `${facts.join.how} join · `}${facts.join.on.join(" AND ") || "no condition"} · within ${facts.join.window}`;
-  for (const part of [showTiles, showStreams, showCells, showWaiting, showCharts, showMatches, showLate, showRejects]) part();
+  for (const [part, names] of SHOWN) if (names.some((name) => name in changed)) part();
 }
 async function ask() {
   if (!isPaused && !document.hidden) {
     try {
       const after = points.length ? points[points.length - 1].second - 2 : 0;
-      const answer = await fetch(`facts?after=${Math.max(0, after)}`, { signal: AbortSignal.timeout(5000) });
+      const answer = await fetch(`facts?after=${Math.max(0, after)}&seen=${seen}`, { signal: AbortSignal.timeout(5000) });
       if (answer.status === 401) location.reload();
-      if (answer.ok) { answeredMs = Date.now(); take(await answer.json()); show(); }
+      if (answer.ok) { answeredMs = Date.now(); const told = await answer.json(); take(told); show(told); }
     } catch { /* the next question comes in a second */ }
   }
-  if (isPaused) answeredMs = Date.now();
+  if (isPaused || document.hidden) answeredMs = Date.now();
   showState();
   setTimeout(ask, EVERY_MS);
 }

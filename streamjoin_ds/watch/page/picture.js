@@ -71,6 +71,7 @@ const Picture = (() => {
     const x = axis(west, east, box.left, box.left + box.width), y = axis(south, north, box.top + box.height, box.top);
     axes(context, box, x, y, true);
     context.save(); context.beginPath(); context.rect(box.left, box.top, box.width, box.height); context.clip();
+    const dim = color("--dim"), inks = picture.streams.map((_, k) => color(`--s${k % 6 + 1}`));
     context.strokeStyle = color("--land"); context.lineWidth = 1.2;
     for (const line of land || []) {
       context.beginPath();
@@ -79,14 +80,14 @@ const Picture = (() => {
     }
     picture.points.forEach((point, number) => {
       context.globalAlpha = 0.25 + 0.75 * (number + 1) / picture.points.length;
-      context.strokeStyle = color("--dim"); context.lineWidth = 1;
+      context.strokeStyle = dim; context.lineWidth = 1;
       if (streams > 1) {
         context.beginPath();
         for (let k = 0; k < streams; k++) context[k ? "lineTo" : "moveTo"](x.of(point[2 * k + 1]), y.of(point[2 * k]));
         context.stroke();
       }
       for (let k = 0; k < streams; k++) {
-        context.fillStyle = color(`--s${k % 6 + 1}`);
+        context.fillStyle = inks[k];
         context.beginPath(); context.arc(x.of(point[2 * k + 1]), y.of(point[2 * k]), 3, 0, 7); context.fill();
       }
     });
