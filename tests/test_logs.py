@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import json
 import logging
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from deltalake import DeltaTable
 
 from streamjoin_ds.blocks import BlockStore, Cache
 from streamjoin_ds.blocks.place import loggable
@@ -18,9 +23,11 @@ from streamjoin_ds.cli.main import group
 from streamjoin_ds.engine.storage import run_store
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.window_join import WindowJoin
-from streamjoin_ds.logs import FORMAT_VARIABLE, LEVEL_VARIABLE, LEVELS
+from streamjoin_ds.errors import ColumnError
+from streamjoin_ds.logs import FORMAT_VARIABLE, LEVEL_VARIABLE, LEVELS, log_to_stderr, write_json_lines
 from streamjoin_ds.sink.log import LogEntry, put_entry
 from tests.engine.streams import band_join, filled, tuples
+from tests.support.documents import ROOT
 
 SECRET = "s3://someone:sEcReT@bucket/checkpoints/pairs?endpoint=sEcReT"
 
@@ -29,6 +36,7 @@ SECRET = "s3://someone:sEcReT@bucket/checkpoints/pairs?endpoint=sEcReT"
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logger = logging.getLogger("streamjoin_ds")
     before = logger.level, logger.propagate, list(logger.handlers)
+    logger.handlers = []  # no formatter of another test's handler is changed
     for name in (LEVEL_VARIABLE, FORMAT_VARIABLE):
         monkeypatch.setenv(name, "")
     yield
@@ -76,6 +84,102 @@ def test_a_level_that_is_none_is_refused_by_name(tmp_path: Path, is_first: bool)
     assert done.exit_code == 2
     assert "'--log-level': it is not one of debug, info, warning, error." in done.stderr
     assert "sEcReT" not in done.output
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    """Return the lines of a standard error, each of which has to be an object."""
+    found = [json.loads(line) for line in text.splitlines()]
+    for line in found:
+        assert datetime.fromisoformat(line["time"].replace("Z", "+00:00")).tzinfo is not None
+        assert line["level"] in LEVELS
+        assert line["logger"].partition(".")[0] == "streamjoin_ds"
+        assert isinstance(line["process"], int)
+        assert line["message"]
+    return found
+
+
+AS_JSON = ("--log-format", "json")
+
+
+def ran(tmp_path: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a join of two small files, as its user does."""
+    for name in "lr":
+        lines = [f"2024-01-01T00:00:{second:02}Z,{second}\n" for second in range(60)]
+        (tmp_path / f"{name}.csv").write_text("".join(["ts,x\n", *lines, "2024-01-01T00:00:05Z,5\n", "never,1\n"]))
+    streams = [part for name in "lr" for part in ("--stream", f"{name}={name}.csv")]
+    join = ("--on", "|l.x - r.x| <= 1", "--window", "1s", "--to", "near", "--checkpoint", "near.ckpt")
+    command = [sys.executable, "-m", "streamjoin_ds.cli.main", "run", *streams, *join, "--local", "--available-now"]
+    return subprocess.run(
+        [*command, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_as_json_each_line_is_an_object_and_a_batch_has_its_numbers(tmp_path: Path) -> None:
+    done = ran(tmp_path, "--max-rows-per-batch", "40", *AS_JSON)
+    assert (done.returncode, done.stdout) == (0, "")
+    lines = objects(done.stderr)
+    batches = [line for line in lines if "batch_id" in line]
+    assert [line["batch_id"] for line in batches] == list(range(len(batches)))
+    assert len(batches) > 1
+    metrics = DeltaTable(str(tmp_path / "near_metrics")).to_pyarrow_table().to_pylist()
+    ledger = DeltaTable(str(tmp_path / "near_ledger")).to_pyarrow_table().to_pylist()
+    for line in batches:
+        rows = [row for row in metrics if row["batch_id"] == line["batch_id"]]
+        for name in ("matches", "state_rows", "state_bytes"):
+            assert line[name] == sum(row[name] for row in rows)
+        for name in ("read", "stored", "late", "rejected", "filtered", "duplicates"):
+            assert line[name] == {row["stream"]: row[name] for row in ledger if row["batch_id"] == line["batch_id"]}
+        assert line["table"] == str(tmp_path / "near")
+    assert batches[-1]["punctuation"] is not None
+    assert lines[-1]["message"] == "the run has ended"
+    assert lines[-1]["matches"] == sum(line["matches"] for line in batches) > 0
+    assert any(line["level"] == "warning" for line in lines), "what is late and rejected is warned of"
+
+
+@pytest.mark.slow
+def test_as_json_an_error_has_its_code(tmp_path: Path) -> None:
+    for number, (more, code) in enumerate(
+        (
+            (("--on", "l.y = r.x"), "COLUMN"),
+            (("--to", "s3://key:sEcReT@bucket/near", "--checkpoint", "near.ckpt"), "ARGUMENT"),
+            (("--stream", "w=kafka://someone:sEcReT@broker/topic"), "ARGUMENT"),
+        )
+    ):
+        done = ran(tmp_path, *more, *(AS_JSON if number else ()), **({} if number else {FORMAT_VARIABLE: "json"}))
+        assert done.returncode == 2
+        *_, error = objects(done.stderr)
+        assert (error["level"], error["code"], error["more"]) == ("error", code, f"streamjoin help error {code}")
+        assert error["message"].startswith(f"{code}: ")
+        assert "sEcReT" not in done.stderr + done.stdout
+
+
+def test_as_json_a_wrong_use_and_what_others_print_are_lines_too() -> None:
+    (wrong,) = objects(CliRunner().invoke(group, ["explain", "--walk", *AS_JSON], prog_name="streamjoin").stderr)
+    assert (wrong["level"], wrong["message"]) == ("error", "No such option: --walk")
+    before, printed = sys.stderr, io.StringIO()
+    sys.stderr = printed
+    try:
+        log_to_stderr("info", "json")
+        write_json_lines()
+        print("half a", end=" ", file=sys.stderr)
+        print("line\n\nand one more", file=sys.stderr)
+        try:
+            msg = "there is no column x"
+            raise ColumnError(msg, name="x")
+        except ColumnError:
+            logging.getLogger("streamjoin_ds.sink").exception("it failed")
+    finally:
+        sys.stderr = before
+    lines = objects(printed.getvalue())
+    assert [line["message"] for line in lines] == ["half a line", "and one more", "it failed"]
+    assert lines[-1]["code"] == "COLUMN"
+    assert "Traceback" in lines[-1]["error"]
 
 
 def test_a_worker_goes_by_the_environment() -> None:

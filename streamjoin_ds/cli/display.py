@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -17,8 +18,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from streamjoin_ds.blocks.place import loggable
 from streamjoin_ds.duration import EPOCH
 from streamjoin_ds.errors import StreamJoinError
+from streamjoin_ds.logs import has_json_lines
 from streamjoin_ds.sink.reader import last_punctuation, matches_there
 from streamjoin_ds.source.feed import Backlog, BacklogFacts
 from streamjoin_ds.spec import duration_text
@@ -26,6 +29,7 @@ from streamjoin_ds.stream.commit import BatchSummary
 
 __all__ = ["LEDGER", "Display", "Totals", "backlog_text", "complete_before", "ledger_table", "moment"]
 
+_log = logging.getLogger(__name__)
 LEDGER = ("read", "stored", "late", "rejected", "filtered", "duplicates", "null_keys")
 _PLAIN_LINE_EVERY_S = 2.0  # least seconds between two lines
 
@@ -139,7 +143,7 @@ class Display:
     clock : callable
         Returns monotonic seconds.
     quiet : bool
-        True: show nothing, only count.
+        True: show nothing, only count. So it is where standard error has lines of JSON: the log tells of each batch.
     name : str
         What is shown before each line, where several joins run; there is no live table then.
     """
@@ -147,6 +151,7 @@ class Display:
     def __init__(
         self, console: Console, *, clock: Callable[[], float] = time.monotonic, quiet: bool = False, name: str = ""
     ) -> None:
+        quiet = quiet or has_json_lines()
         self.console, self.clock, self.quiet, self.name = console, clock, quiet, name
         self.totals = Totals(clock())
         is_live = console.is_terminal and not quiet and not name
@@ -200,6 +205,10 @@ class Display:
             facts["punctuation"] = moment(there[1])
         if as_json:
             click.echo(json.dumps(facts))
+            return
+        if has_json_lines():
+            facts |= {"table": loggable(to), "checkpoint": loggable(checkpoint)}
+            _log.info("the run has ended" if finished else "the run was stopped", extra={"facts": facts})
             return
         if there is None:
             self.console.print(ledger_table(totals))

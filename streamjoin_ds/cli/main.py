@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.metadata
+import itertools
+import logging
 import os
 import re
 import sys
@@ -14,12 +16,21 @@ from typing import Any, NoReturn
 import click
 
 from streamjoin_ds.errors import DependencyMissingError, StreamJoinError, named_in, table_of_errors, where_more
-from streamjoin_ds.logs import FORMAT_VARIABLE, FORMATS, LEVEL_VARIABLE, LEVELS, log_to_stderr
+from streamjoin_ds.logs import (
+    FORMAT_VARIABLE,
+    FORMATS,
+    LEVEL_VARIABLE,
+    LEVELS,
+    has_json_lines,
+    log_to_stderr,
+    write_json_lines,
+)
 from streamjoin_ds.version import version
 
 __all__ = ["DISTRIBUTION", "error_text", "group", "main"]
 
 DISTRIBUTION = "streamjoin-ds"
+_log = logging.getLogger("streamjoin_ds.cli.main")  # also where this module is run as a script
 _EXPECTED_ERROR_STATUS = 2
 _UNEXPECTED_ERROR_STATUS = 3
 # A setting of Spark or of a URL, and something after it: KEY=VALUE. Of a URL: a password before the host.
@@ -87,7 +98,12 @@ class LazyGroup(click.Group):
         """Run the command; an error becomes one line on standard error."""
         try:
             return super().invoke(ctx)
-        except (click.exceptions.ClickException, click.exceptions.Exit, click.Abort):
+        except click.exceptions.ClickException as error:
+            if not has_json_lines():
+                raise
+            _log.error("%s", error.format_message())
+            ctx.exit(error.exit_code)
+        except (click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
             if ctx.params.get("traceback"):
@@ -95,8 +111,13 @@ class LazyGroup(click.Group):
             text, expected = error_text(error)
             line, end, slip = text.partition("\n")  # a slip is shown at its place in lines of its own
             code = line.partition(":")[0]
-            more = f" [{where_more(code)}]" if code in table_of_errors() else ""
-            click.echo(f"streamjoin: {line}{more}{end}{slip}", err=True)
+            is_named = code in table_of_errors()
+            if has_json_lines():
+                facts = {"code": code, "more": where_more(code)} if is_named else {}
+                _log.error("%s", text, extra={"facts": facts})
+            else:
+                more = f" [{where_more(code)}]" if is_named else ""
+                click.echo(f"streamjoin: {line}{more}{end}{slip}", err=True)
             ctx.exit(_EXPECTED_ERROR_STATUS if expected else _UNEXPECTED_ERROR_STATUS)
 
 
@@ -157,7 +178,10 @@ def _form(ctx: click.Context, param: click.Parameter, form: str | None) -> None:
         msg = f"it is not one of {', '.join(FORMATS)}."
         raise click.BadParameter(msg, ctx, param)
     os.environ[FORMAT_VARIABLE] = form
-    log_to_stderr(os.environ.get(LEVEL_VARIABLE, "warning"), form)
+    if form == "json":
+        write_json_lines()
+        os.environ[LEVEL_VARIABLE] = os.environ.get(LEVEL_VARIABLE) or "info"
+    log_to_stderr(os.environ.get(LEVEL_VARIABLE) or "warning", form)
 
 
 def _verbose(ctx: click.Context, param: click.Parameter, is_asked: bool) -> None:
@@ -169,10 +193,13 @@ def _log_options(command: Any, *, hidden: bool = False) -> Any:
     """Return a command with the options that say what is logged; of several given ones the last counts."""
     words = "|".join(LEVELS)
     told = "Log to standard error from this level on; Spark's workers log to Spark's own log.  [default: warning]"
-    silent: dict[str, Any] = {"expose_value": False, "hidden": hidden}
+    # Eager: an error of another option is then told in the form that is asked for.
+    silent: dict[str, Any] = {"expose_value": False, "hidden": hidden, "is_eager": True}
     verbose = click.option("--verbose", is_flag=True, callback=_verbose, help="Same as --log-level debug.", **silent)
-    told_form = "How lines of the log are written; json is an object a line.  [default: text]"
-    form = click.option("--log-format", callback=_form, metavar="|".join(FORMATS), help=told_form, **silent)
+    told_form = "How standard error is written; json: an object a line, from level info on.  [default: text]"
+    form = click.option(
+        "--log-format", callback=_form, metavar="|".join(FORMATS), envvar=FORMAT_VARIABLE, help=told_form, **silent
+    )
     return click.option("--log-level", callback=_level, metavar=words, help=told, **silent)(verbose(form(command)))
 
 
@@ -206,6 +233,8 @@ def secrets_in(arguments: Sequence[str]) -> list[str]:
 def main() -> NoReturn:
     """Run the `streamjoin` script; `--traceback` may stand anywhere among its arguments."""
     arguments = sys.argv[1:]
+    if "--log-format=json" in arguments or ("--log-format", "json") in itertools.pairwise(arguments):
+        write_json_lines()  # what is told before the arguments are read is told so, too
     if names := secrets_in(arguments):
         what = f"{', '.join(dict.fromkeys(names))}: this looks like a secret, and every user of this machine sees the "
         hint = "arguments of processes. Hint: put it into the file of --config (mode 0600), or the environment"

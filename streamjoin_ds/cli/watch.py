@@ -32,7 +32,7 @@ def command(checkpoint: str, page: str | None, metrics: str | None, otlp: bool, 
     order.check()
     listeners = order.listeners()
     for name, listener in listeners.items():
-        click.echo(f"{name}: {listener.url('/metrics' if name == 'metrics' else '/')}", err=True)
+        click.echo(listener.told(name), err=True)
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())

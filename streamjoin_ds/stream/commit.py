@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore
-from streamjoin_ds.blocks.place import is_local, local_path, place_of
+from streamjoin_ds.blocks.place import is_local, local_path, loggable, place_of
 from streamjoin_ds.cell.answers import whole_answers
 from streamjoin_ds.cell.cell import batch_setting
 from streamjoin_ds.cell.cell_report import CellReport
@@ -69,6 +69,11 @@ _committers: dict[tuple[str, str], tuple[Committer, Maintenance]] = {}
 _keys: dict[tuple[str, str], KeyLog] = {}  # by join and table: the running sample of the streams' keys
 _logs: dict[tuple[str, str], _Logs] = {}  # by join and table: what was logged
 _BACKLOG = ("backlog_rows", "backlog_bytes", "backlog_us", "limited_by", "backlog")
+# What the log tells of each batch, besides its moments.
+_OF_LOG = (
+    "batch_id", "matches", "read", "stored", "late", "rejected", "filtered", "duplicates", "state_rows", "state_bytes",
+    "held_by", "replayed",
+)  # fmt: skip
 _watchers: list[Callable[[BatchSummary], None]] = []
 
 
@@ -149,6 +154,17 @@ class BatchSummary:
     duplicates: dict[str, int] = field(default_factory=dict)
     lost_offsets: dict[str, int] = field(default_factory=dict)
     match_bytes: int = 0  # of the files of the matches
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return the batch as the log tells it, in plain JSON values; moments as ISO 8601."""
+        backlog = None if self.backlog is None else self.backlog.total.rows
+        return {
+            "table": loggable(self.table),
+            **{name: getattr(self, name) for name in _OF_LOG},
+            "watermark": _moment(self.watermark_us),
+            "punctuation": _moment(self.punctuation_us),
+            "backlog_rows": backlog,
+        }
 
 
 def committer_for(plan: Plan) -> tuple[Committer, Maintenance]:
@@ -275,7 +291,8 @@ class BatchCommit:
         logs.delays.tell(None if batch is None else batch.delay)
         if waits is not None:
             logs.backlogs.tell(waits, sum(read.values()))
-        _log.debug("batch %d: %d matches", batch_id, summary.matches)
+        told = (batch_id, sum(read.values()), summary.matches)
+        _log.info("batch %d: %d rows, %d matches", *told, extra={"facts": summary.to_facts()})
         for watcher in _watchers:
             watcher(summary)
 
@@ -386,6 +403,10 @@ def _ledger(
 
 def _told(watermark_us: int | None) -> str:
     return "none" if watermark_us is None else str(np.datetime64(watermark_us, "us"))
+
+
+def _moment(microseconds: int | None) -> str | None:
+    return None if microseconds is None else f"{_told(microseconds)}Z"
 
 
 def _metrics(

@@ -117,7 +117,9 @@ class RestartedQuery:
                 break
             named = named_in(failed)
             told = "the query ended and is started again in %g s (restart %d): %s"
-            _log.warning(told, pause_s, self.restarts + 1, named[1] if named else type(failed).__name__)
+            line = named[1] if named else type(failed).__name__
+            facts = {"restarts": self.restarts + 1} | ({"code": named[0].code} if named else {})
+            _log.warning(told, pause_s, self.restarts + 1, line, extra={"facts": facts})
             self._wait(self._stopped, pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             if not self._stopped.is_set():
