@@ -47,6 +47,7 @@ README, START, DATAFRAMES, RUNNING = map(
 )
 CONTRIBUTING = page("CONTRIBUTING.md")
 COMMANDS = {name: group.get_command(click.Context(group), name) for name in group.list_commands(click.Context(group))}
+GENERATED = ("docs/reference.md", "docs/reference/errors.md", "docs/reference/python.md")
 TIMEOUT_S = 300
 EVERY = [*PAGES, *BESIDE]
 BY_NAME = {"argvalues": PAGES, "ids": [each.name for each in PAGES]}
@@ -213,6 +214,25 @@ def test_every_test_and_campaign_named_is_there() -> None:
 def configuration() -> str:
     (block,) = START.of("toml")
     return block.body
+
+
+@pytest.mark.parametrize("name", ["docs/sources/http.md", "docs/sources/kafka.md"])
+def test_a_part_of_a_configuration_is_understood(name: str, tmp_path: Path) -> None:
+    (block,) = page(name).of("toml")
+    other = '[streams.other]\nsource = "gen:band2d?side=s&rate=10"\n'
+    (tmp_path / "join.toml").write_text(f'on = "w.t <> other.a"\nwindow = "1s"\n{block.body}\n{other}')
+    assert request_of(tmp_path / "join.toml", {}).join.streams[0].records is not None
+
+
+def test_no_page_repeats_another() -> None:
+    """No run of so many words stands on two pages; what is made of the code's own texts may."""
+    words = 30
+    seen: dict[tuple[str, ...], str] = {}
+    for each in PAGES:
+        text = re.findall(r"[\w'`-]+", each.prose.lower())
+        for start in range(len(text) - words if each.name not in GENERATED else 0):
+            run = tuple(text[start : start + words])
+            assert seen.setdefault(run, each.name) == each.name, " ".join(run)
 
 
 def test_the_configuration_is_understood(tmp_path: Path) -> None:
