@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from streamjoin_ds.sink.compaction import compact
 from streamjoin_ds.watch.match_picture import MatchPicture, plain_rows
 from streamjoin_ds.watch.table_tail import TableTail
 from streamjoin_ds.watch.watched_join import OUTCOMES, WatchedJoin
-from tests.watch.conftest import ROWS, Joined
+from tests.watch.conftest import ROWS, Crowded, Joined
 
 
 def clock() -> Iterator[float]:
@@ -99,7 +100,11 @@ class Reader:
 
     def ask(self, join: WatchedJoin) -> set[str]:
         """Ask once; return which parts were told."""
-        told = json.loads(join.told(max(self.points, default=2) - 2, self.facts.get("seen", "")))
+        return self.take(join.told(max(self.points, default=2) - 2, self.facts.get("seen", "")))
+
+    def take(self, text: bytes) -> set[str]:
+        """Put an answer to what is there; return which parts were told."""
+        told = json.loads(text)
         self.facts |= told
         self.points |= {point[0]: point for point in told.get("points", ())}
         self.facts["points"] = sorted(self.points.values())
@@ -221,3 +226,23 @@ def test_bands_make_a_plot_of_differences(on: str, axes: int) -> None:
 def test_rows_are_what_json_can_say() -> None:
     table = pa.table({"f": [float("nan")], "i": [1 << 60], "b": [b"\xff"], "l": [[1.5, None]], "s": [{"x": 1}]})
     assert plain_rows(table) == [["nan", str(1 << 60), "/w==", [1.5, None], {"x": 1}]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cells", "partitions"), [(1, 0), (100, 1_000)])
+def test_a_page_that_is_open_costs_little(tmp_path: Path, cells: int, partitions: int) -> None:
+    """A hundredth of two cores is 20 ms a second; a page asks once a second. Of that, half is left to HTTP."""
+    run = Crowded(tmp_path, cells, partitions)
+    join = looked(run.checkpoint)
+    reader, costs = Reader(), []
+    for _ in range(15):
+        run.commit()
+        began_s = time.thread_time()
+        join.poll()
+        told = join.told(max(reader.points, default=2) - 2, reader.facts.get("seen", ""))
+        costs.append(time.thread_time() - began_s)
+        reader.take(told)
+        assert reader.facts["last"]["batch_id"] == run.batch
+        assert len(reader.facts["cells"]) == cells
+    reader.check(join)
+    assert sorted(costs)[len(costs) // 2] < 0.010
