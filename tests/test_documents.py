@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import re
 import shlex
@@ -162,8 +163,14 @@ def named_commands() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("line", named_commands(), ids=" ".join)
-def test_every_command_is_one_that_the_command_line_takes(line: list[str]) -> None:
+def test_every_command_is_one_that_the_command_line_takes(line: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each option and name of the line is known. A required parameter may be missing."""
+    logger = logging.getLogger("streamjoin_ds")  # how it logs is as before afterwards
+    for name in (LEVEL_VARIABLE, FORMAT_VARIABLE):
+        monkeypatch.setenv(name, "")
+    for thing, name in ((sys, "stderr"), (logger, "level"), (logger, "propagate"), (logger, "handlers")):
+        monkeypatch.setattr(thing, name, getattr(thing, name))
+    logger.handlers = []
     known: dict[str, Collection[str]] = {}
     if line[0] == "streamjoin":
         command, name, rest = COMMANDS[line[1]], line[1], line[2:]

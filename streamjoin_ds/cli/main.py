@@ -177,6 +177,10 @@ def _form(ctx: click.Context, param: click.Parameter, form: str | None) -> None:
     if form not in FORMATS:
         msg = f"it is not one of {', '.join(FORMATS)}."
         raise click.BadParameter(msg, ctx, param)
+    _log_in(form)
+
+
+def _log_in(form: str) -> None:
     os.environ[FORMAT_VARIABLE] = form
     if form == "json":
         write_json_lines()
@@ -233,8 +237,10 @@ def secrets_in(arguments: Sequence[str]) -> list[str]:
 def main() -> NoReturn:
     """Run the `streamjoin` script; `--traceback` may stand anywhere among its arguments."""
     arguments = sys.argv[1:]
-    if "--log-format=json" in arguments or ("--log-format", "json") in itertools.pairwise(arguments):
-        write_json_lines()  # what is told before the arguments are read is told so, too
+    asked = ("--log-format", "json")
+    is_asked = asked in itertools.pairwise(arguments) or "=".join(asked) in arguments
+    if is_asked or os.environ.get(FORMAT_VARIABLE) == "json":
+        _log_in("json")  # what is told before the arguments are understood is told so, too
     if names := secrets_in(arguments):
         what = f"{', '.join(dict.fromkeys(names))}: this looks like a secret, and every user of this machine sees the "
         hint = "arguments of processes. Hint: put it into the file of --config (mode 0600), or the environment"

@@ -96,7 +96,8 @@ class MatchPicture:
 
 def plain_rows(table: pa.Table) -> list[list[Any]]:
     """Return the rows of a table as JSON can say them: times are ISO texts, bytes base64, NaN is "nan"."""
-    return [[_plain(value) for value in row.values()] for row in table.to_pylist()]
+    columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def _plain(value: Any) -> Any:

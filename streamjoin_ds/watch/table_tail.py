@@ -34,10 +34,19 @@ class TableTail:
         The columns that are read; those that a file lacks, because it is older, are left out.
     most_rows : int or None, keyword-only
         With a number only the newest files are read, until they have so many rows, and of each file no more of them.
+    repeated : tuple of str, keyword-only
+        Columns of texts that many rows have in common; they come as dictionaries.
     """
 
-    def __init__(self, path: str, columns: tuple[str, ...] = (), *, most_rows: int | None = None) -> None:
-        self.path, self._columns, self._most_rows = path, columns, most_rows
+    def __init__(
+        self,
+        path: str,
+        columns: tuple[str, ...] = (),
+        *,
+        most_rows: int | None = None,
+        repeated: tuple[str, ...] = (),
+    ) -> None:
+        self.path, self._columns, self._most_rows, self._repeated = path, columns, most_rows, repeated
         self._state: TableState | None = None
         self._later: list[dict[str, Any]] = []  # files of batches that were not asked for
 
@@ -107,7 +116,7 @@ class TableTail:
     def _read(self, add: dict[str, Any]) -> pa.Table:
         assert self._state is not None, "it was opened"
         with self._state.filesystem.open_input_file(f"{self._state.folder}/{unquote(add['path'])}") as file:
-            found = parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES)
+            found = parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES, read_dictionary=self._repeated)
             there = found.schema_arrow.names if self._columns else ()
             names = [name for name in self._columns if name in there] or None
             if self._most_rows is None or found.metadata.num_rows <= self._most_rows:

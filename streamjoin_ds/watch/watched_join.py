@@ -228,7 +228,7 @@ class WatchedJoin:
         self._tails = {
             "punctuations": TableTail(tables.punctuations, _PUNCTUATIONS),
             "ledger": TableTail(tables.ledger, _LEDGER),
-            "metrics": TableTail(tables.metrics),
+            "metrics": TableTail(tables.metrics, repeated=("backlog",)),
             "late": TableTail(tables.late, most_rows=_SAMPLE_ROWS),
             "rejects": TableTail(tables.rejects, most_rows=_SAMPLE_ROWS),
             "matches": TableTail(tables.matches, most_rows=_MATCHES),
