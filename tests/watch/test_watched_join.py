@@ -233,7 +233,7 @@ def test_rows_are_what_json_can_say() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("cells", "partitions"), [(1, 0), (100, 1_000)])
 def test_a_page_that_is_open_costs_little(tmp_path: Path, cells: int, partitions: int) -> None:
-    """A hundredth of two cores is 20 ms a second, and a page asks once a second. The least is that of a quiet moment."""
+    """A hundredth of two cores is 20 ms a second, and a page asks once a second. The least is of a quiet moment."""
     run = Crowded(tmp_path, cells, partitions)
     join = looked(run.checkpoint)
     reader, costs = Reader(), []

@@ -19,17 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.errors import FileChangedError, FileFormatError, SchemaDriftError, StreamJoinError
+from streamjoin_ds.source.files import file_watch
 from streamjoin_ds.source.files.file_names import ROW_FORMATS, compression_of, with_row
-from streamjoin_ds.source.files.file_watch import (
-    BadFile,
-    FileWatch,
-    FinishRule,
-    continued,
-    holds,
-    is_copy,
-    read_twice,
-    verify_prefix,
-)
+from streamjoin_ds.source.files.file_watch import BadFile, FileWatch, FinishRule, holds, is_copy, verify_prefix
 from streamjoin_ds.source.files.lines import Lines
 from streamjoin_ds.source.files.listing import FileEntry, Location
 from streamjoin_ds.source.files.row_files import RowFile, content_digest, row_columns
@@ -419,7 +411,7 @@ class FileScan:
         if self._file is None or is_copy(os.path.basename(later.path), os.path.basename(path)):
             digest = self._digest if self._gone is None else None
             if holds(later, tail.digest if digest is None else digest.text, tail.offset):
-                raise read_twice(later, path)
+                raise file_watch.read_twice(later, path)
 
     def _go_on(self, entry: FileEntry) -> None:
         """Begin the file `entry`: the file before it was read to its end."""
@@ -573,7 +565,7 @@ class FileScan:
                 self._close()
                 return 0
             if self._tail.open_line and not data.startswith((b"\n", b"\r\n")) and data != b"\r":
-                raise continued(entry.path, self._tail.line + 1)
+                raise file_watch.continued(entry.path, self._tail.line + 1)
             lines = self._blocks.records(data)
             start, digest = self._tail, self._digest.copy()
             self._digest.update(data)
