@@ -20,7 +20,7 @@ ALL := not (campaign or bench)
 
 export PYTHON
 
-.PHONY: help demo check test test-all test-spark coverage lint docs sanitize format bench doctor wheel setup clean
+.PHONY: help demo check test test-all test-spark coverage lint docs sanitize format bench doctor wheel constraints release-check setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -36,6 +36,8 @@ help:
 	@echo 'make bench    measure the fixed workloads'
 	@echo 'make doctor   check this machine'
 	@echo 'make wheel    build the wheel, and try it without a compiler'
+	@echo 'make constraints   pin what is installed, with hashes, after a change of pyproject.toml'
+	@echo 'make release-check whether this commit can be released: a quarter of an hour, as root'
 	@echo 'make clean    remove what was built'
 
 setup:
@@ -52,7 +54,13 @@ doctor: setup
 	@$(BIN)/streamjoin doctor --spark $(ARGS)
 
 wheel:
-	@.ci/wheel
+	@.ci/wheel $(ARGS)
+
+constraints:
+	@.ci/constraints $(ARGS)
+
+release-check:
+	@.ci/release $(ARGS)
 
 test:
 	@.ci/bootstrap test

@@ -10,7 +10,6 @@ tuple. They are for tests (`.ci/sanitize`), not for measuring.
 """
 
 import os
-import platform
 import sys
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
@@ -66,7 +65,7 @@ class BuildKernels(build_ext):
 
 # Typed memoryviews are in the limited API from Python 3.11 on; free-threaded builds have no limited API.
 limited_api = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
-x86 = platform.machine().lower() in {"x86_64", "amd64"}
+x86 = sysconfig.get_platform().endswith(("x86_64", "amd64"))  # of the target: the wheel may be for another processor
 
 common = {
     "include_dirs": [KERNELS],

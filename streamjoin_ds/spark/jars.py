@@ -26,7 +26,7 @@ from packaging.version import Version
 from streamjoin_ds.errors import DependencyMissingError, JarsMissingError
 from streamjoin_ds.spark.local_files import cache_root, trusted_cache
 
-__all__ = ["default_cache_path", "delta_coordinate", "delta_jars", "delta_jars_in"]
+__all__ = ["default_cache_path", "delta_coordinate", "delta_jars", "delta_jars_in", "jar_checksums"]
 
 # SHA-256 of the jars of each coordinate, as Maven Central has them. A new pair of pyspark and delta-spark needs a new
 # entry: sha256sum over what `mvn dependency:get -Dartifact=io.delta:NAME:VERSION` brings.
@@ -68,6 +68,21 @@ def delta_coordinate() -> str:
     return f"io.delta:delta-spark_{_minor(spark_version)}_2.13:{delta_version}"
 
 
+def jar_checksums(coordinate: str) -> Mapping[str, str]:
+    """Return the SHA-256 of each jar, by its name, that a coordinate brings.
+
+    Raises
+    ------
+    JarsMissingError
+        The jars of this coordinate are not known.
+    """
+    if coordinate not in _SHA256:
+        message = f"This version knows no checksums of {coordinate}."
+        hint = "pip install 'streamjoin-ds[spark]' installs a pair it knows; without Delta: spark_session(delta=False)"
+        raise JarsMissingError(message, name="jars", hint=hint)
+    return _SHA256[coordinate]
+
+
 def default_cache_path() -> Path:
     """Return the folder for the jars: one for each pair of Delta and Spark, under the user's cache folder.
 
@@ -102,7 +117,7 @@ def delta_jars_in(cache_path: Path) -> list[Path] | None:
     JarsMissingError
         The jars of the installed pair are not known.
     """
-    return _whole(cache_path, _checksums())
+    return _whole(cache_path, jar_checksums(delta_coordinate()))
 
 
 def delta_jars(
@@ -160,7 +175,7 @@ def _fetch(cache_path: Path, log_path: Path | None, java_home: Path | None) -> l
 
 def _store(found: list[Path], ready: Path, cache_path: Path, aside: Path) -> list[Path]:
     """Move jars into the cache, and return them there."""
-    expected = _checksums()
+    expected = jar_checksums(delta_coordinate())
     ready.mkdir(mode=0o755)
     for jar in found:
         jar.chmod(0o644)
@@ -178,16 +193,6 @@ def _store(found: list[Path], ready: Path, cache_path: Path, aside: Path) -> lis
             if _whole(cache_path, expected) is None:  # no other process has just put the jars there either
                 raise
     return [cache_path / name for name in sorted(expected)]
-
-
-def _checksums() -> Mapping[str, str]:
-    """Return the SHA-256 of each jar of the installed Delta."""
-    coordinate = delta_coordinate()
-    if coordinate not in _SHA256:
-        message = f"This version knows no checksums of {coordinate}."
-        hint = "pip install 'streamjoin-ds[spark]' installs a pair it knows; without Delta: spark_session(delta=False)"
-        raise JarsMissingError(message, name="jars", hint=hint)
-    return _SHA256[coordinate]
 
 
 def _whole(folder: Path, expected: Mapping[str, str]) -> list[Path] | None:

@@ -40,7 +40,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_coordinate_fits_the_installed_pair_and_its_jars_are_known() -> None:
     assert delta_coordinate() == "io.delta:delta-spark_4.2_2.13:4.4.0"
-    assert len(jars._checksums()) == 5
+    assert len(jars.jar_checksums(delta_coordinate())) == 5
 
 
 def test_a_pair_whose_jars_are_not_known_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_damage_is_seen(cache: Path, damage: str) -> None:
 
 def test_other_jars_with_a_manifest_that_fits_them_are_not_loaded(tmp_path: Path) -> None:
     """As one who may write into the folder could leave them there; what the cache of an older version held."""
-    found = fetched(tmp_path / "cache", tuple(jars._checksums()))
+    found = fetched(tmp_path / "cache", tuple(jars.jar_checksums(delta_coordinate())))
     sums = {jar.name: jars._sha256(jar) for jar in found}
     (tmp_path / "cache" / "manifest.json").write_text(json.dumps({"coordinate": delta_coordinate(), "sha256": sums}))
     assert delta_jars_in(tmp_path / "cache") is None
