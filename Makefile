@@ -43,7 +43,8 @@ help:
 setup:
 	@.ci/bootstrap
 
-demo: setup
+demo:
+	@.ci/bootstrap page bench
 	@$(BIN)/streamjoin demo $(ARGS)
 
 bench:

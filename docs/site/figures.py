@@ -9,17 +9,19 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise, product
+from math import cos, radians
 from pathlib import Path
 
 from pyarrow import csv
 
 from docs.site.drawing import Sheet
 from streamjoin_ds import Join, JoinEngine, Stream
+from streamjoin_ds.cli.demo import demo_join
 
 __all__ = ["FIGURES", "FOLDER"]
 
 FOLDER = Path(__file__).resolve().parents[1] / "images"
-DATA = Path(__file__).resolve().parents[2] / "streamjoin_ds" / "_data" / "flights"
+DATA = Path(__file__).resolve().parents[2] / "streamjoin_ds" / "_data"
 
 
 def join() -> Sheet:
@@ -154,7 +156,9 @@ def layouts() -> Sheet:
 def flights() -> Sheet:
     """Draw departures of a morning, and whom one of them meets: the result of the join of the page."""
     sheet = Sheet("Departures from Kennedy and Newark by time and distance, and the box of one of them", 720, 300)
-    data = {name: csv.read_csv(DATA / f"{file}.csv.gz") for name, file in (("k", "kennedy"), ("n", "newark"))}
+    data = {
+        name: csv.read_csv(DATA / "flights" / f"{file}.csv.gz") for name, file in (("k", "kennedy"), ("n", "newark"))
+    }
     names = {"k": "left", "n": "right"}
     begin, end, low, high = datetime(2013, 1, 7, 12, tzinfo=timezone.utc), timedelta(minutes=150), 850, 1250
     window, miles = timedelta(minutes=15), 60
@@ -200,12 +204,43 @@ def flights() -> Sheet:
     return sheet
 
 
+def vessels() -> Sheet:
+    """Draw the ways of yachts in ten minutes, and who was near whom: a part of the result of the demo."""
+    sheet = Sheet(
+        "Yachts south of Helsinki: their ways in ten minutes, and lines between those that are near", 560, 420
+    )
+    tables = [csv.read_csv(DATA / "vessels" / f"channel_{name}.csv.gz") for name in ("a", "b")]
+    west, south, scale = 24.66, 59.638, 4200  # px a degree of latitude
+
+    def at(latitude: float, longitude: float) -> tuple[float, float]:
+        return (longitude - west) * scale * cos(radians(59.7)), 420 - (latitude - south) * scale
+
+    for pair in demo_join(DATA / "vessels").match(*tables, progress=False).to_pylist():
+        sheet.line(at(pair["a_lat"], pair["a_lon"]), at(pair["b_lat"], pair["b_lon"]), colour="hit")
+    ways: dict[str, list[tuple[float, float]]] = {}
+    for row in sorted((row for table in tables for row in table.to_pylist()), key=lambda row: row["ts"]):
+        place = at(row["lat"], row["lon"])
+        if (row["knots"] or 0) > 1 and 0 < place[0] < 560 and 0 < place[1] < 420:
+            ways.setdefault(row["vessel"], []).append(place)
+    named: list[tuple[float, float]] = []
+    for name, way in ways.items():
+        x, y = way[-1]
+        is_alone = all(abs(x - other_x) > 110 or abs(y - other_y) > 13 for other_x, other_y in named)
+        is_left = (x < 160) == is_alone  # where there is room for the name
+        sheet.line(*way, colour="left", width=2)
+        sheet.tuple_(x, y, "left")
+        sheet.text(x - 10 if is_left else x + 10, y + 4, name, anchor="end" if is_left else "start")
+        named.append((x, y))
+    return sheet
+
+
 FIGURES: dict[str, Callable[[], Sheet]] = {
     "join": join,
     "lateness": lateness,
     "watermark": watermark,
     "layouts": layouts,
     "flights": flights,
+    "vessels": vessels,
 }
 
 

@@ -11,7 +11,7 @@ import click
 
 from streamjoin_ds.errors import ArgumentError
 
-__all__ = ["DATA_SETS", "DataSet", "command"]
+__all__ = ["DATA_SETS", "DataSet", "command", "put_files"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,10 @@ DATA_SETS: Mapping[str, DataSet] = {
         "departures from New York's airports Kennedy and Newark, January 2013 (US Department of Transportation, CC0)",
         ("kennedy.csv.gz", "newark.csv.gz"),
     ),
+    "vessels": DataSet(
+        "ten minutes of ships and yachts near Helsinki, 2014, by AIS channel (a sample of Signal K Server, Apache 2.0)",
+        ("channel_a.csv.gz", "channel_b.csv.gz"),
+    ),
 }
 
 
@@ -35,9 +39,21 @@ DATA_SETS: Mapping[str, DataSet] = {
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 def command(name: str, folder: Path) -> None:
     """Put the files of a recorded data set into FOLDER. A file with other content is not replaced: it is an error."""
-    chosen = DATA_SETS[name]
+    for file in put_files(name, folder):
+        click.echo(file)
+    click.echo(f"{name}: {DATA_SETS[name].summary}")
+
+
+def put_files(name: str, folder: Path) -> list[Path]:
+    """Put the files of a data set into a folder, which is made where it is not there, and return them.
+
+    Raises
+    ------
+    ArgumentError
+        A file is there with other content.
+    """
     root = files("streamjoin_ds") / "_data" / name
-    contents = {file: (root / file).read_bytes() for file in chosen.files}
+    contents = {file: (root / file).read_bytes() for file in DATA_SETS[name].files}
     for file, content in contents.items():
         target = folder / file
         if target.exists() and (not target.is_file() or target.read_bytes() != content):
@@ -46,5 +62,4 @@ def command(name: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for file, content in contents.items():
         (folder / file).write_bytes(content)
-        click.echo(folder / file)
-    click.echo(f"{name}: {chosen.summary}")
+    return [folder / file for file in contents]

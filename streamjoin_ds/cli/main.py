@@ -44,10 +44,11 @@ _LOGIN = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*)://[^/@\s:]*:[^/@\s]+@")
 _COMMANDS = {
     "run": ("run:command", "Run a join until it is stopped or its input ends."),
     "sql": ("sql:command", "Run the joins that a text of SQL statements asks for."),
-    "demo": ("demo:command", "Join two generated sensor streams, live, then show the matches by Spark SQL."),
+    "demo": ("demo:command", "Join ships at sea as two live streams, and see which come near each other."),
     "intake": ("intake:command", "Keep messages of MQTT or HTTP in a folder that a join reads."),
     "data": ("data:command", "Put a small recorded data set into a folder, to try joins on."),
     "look": ("look:command", "Show what a file, folder, topic or table is, and how a join reads it."),
+    "new": ("new:command", "Write a join of two sources as a file of TOML, with comments, to begin with."),
     "explore": ("explore:command", "Show how many matches other bands, windows and delays would give."),
     "explain": ("explain:command", "Show how a join would be carried out, and why."),
     "watch": ("watch:command", "Show a join on a page, or to Prometheus and OpenTelemetry, beside its query."),

@@ -13,7 +13,7 @@ from typing import Any
 from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.survey.survey import Survey
 
-__all__ = ["location_shown", "sql_stanza", "stanzas", "toml_stanza"]
+__all__ = ["location_shown", "sql_stanza", "stanzas", "toml_stanza", "toml_value"]
 
 _LOGIN = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://[^/@\s:]*):[^/@\s]+@")
 _BARRED = ("time_format", "null_values")  # lists whose texts may have commas: a text has bars between them
@@ -31,18 +31,20 @@ def toml_stanza(found: Survey) -> str:
     pairs = {"source": location_shown(found), **found.options}
     simple = {name: value for name, value in pairs.items() if not isinstance(value, Mapping)}
     tables = {name: value for name, value in pairs.items() if isinstance(value, Mapping)}
-    lines = [f"[streams.{found.name}]", *(f"{name} = {_toml(value)}" for name, value in simple.items())]
+    lines = [f"[streams.{found.name}]", *(f"{name} = {toml_value(value)}" for name, value in simple.items())]
     for name, table in tables.items():
         lines += ["", f"[streams.{found.name}.{name}]"]
-        lines += [f"{key if _BARE.fullmatch(key) else _toml(key)} = {_toml(value)}" for key, value in table.items()]
+        names = {key: key if _BARE.fullmatch(key) else toml_value(key) for key in table}
+        lines += [f"{names[key]} = {toml_value(value)}" for key, value in table.items()]
     return "\n".join(lines)
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Return a value as TOML has it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     if not isinstance(value, str):
         return str(value)
     return f"'{value}'" if "\\" in value and "'" not in value else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The data set that comes with the package: it is whole and small, and has the matches that its README states."""
+"""The data sets that come with the package: each is whole and small, and has the matches that its README states."""
 
 from __future__ import annotations
 
@@ -10,14 +10,24 @@ import duckdb
 import pytest
 from click.testing import CliRunner
 
-from streamjoin_ds.cli.data import DATA_SETS, command
+from streamjoin_ds.cli.data import DATA_SETS, command, put_files
 from streamjoin_ds.cli.main import group
 
-PAIRS = """
-SELECT count(*) FROM '{0}/kennedy.csv.gz' k, '{0}/newark.csv.gz' n
+PAIRS = {
+    "flights": """
+SELECT count(*), NULL FROM '{0}/kennedy.csv.gz' k, '{0}/newark.csv.gz' n
 WHERE abs(epoch(k.ts) - epoch(n.ts)) <= 900 AND abs(k.distance - n.distance) <= 10
   AND abs(k.air_time - n.air_time) <= 5 AND abs(k.delay - n.delay) <= 5
-"""
+""",
+    "vessels": """
+SELECT count(*), count(DISTINCT least(a.mmsi, b.mmsi) || ' ' || greatest(a.mmsi, b.mmsi))
+FROM '{0}/channel_a.csv.gz' a, '{0}/channel_b.csv.gz' b
+WHERE abs(epoch_ms(a.ts) - epoch_ms(b.ts)) <= 15000 AND a.mmsi <> b.mmsi AND a.knots > 1 AND b.knots > 1
+  AND 2 * 6371008.8 * asin(sqrt(pow(sin(radians(b.lat - a.lat) / 2), 2)
+      + cos(radians(a.lat)) * cos(radians(b.lat)) * pow(sin(radians(b.lon - a.lon) / 2), 2))) <= 1852
+""",
+}
+KNOWN = {"flights": r"apart: (\d+) pairs", "vessels": r"knot: (\d+) pairs of\s+positions, of (\d+) pairs of vessels"}
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
@@ -32,16 +42,18 @@ def test_its_files_come_with_the_package_beside_their_source(name: str, tmp_path
     assert "licence" in text
 
 
-def test_flights_are_in_order_and_have_the_known_pairs(tmp_path: Path) -> None:
-    CliRunner().invoke(command, ["flights", str(tmp_path)])
-    text = files("streamjoin_ds").joinpath("_data", "flights", "README.md").read_text()
-    known = re.search(r"apart: (\d+) pairs", text)
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_its_rows_are_in_order_and_have_the_known_pairs(name: str, tmp_path: Path) -> None:
+    put_files(name, tmp_path)
+    text = files("streamjoin_ds").joinpath("_data", name, "README.md").read_text()
+    known = re.search(KNOWN[name], text)
     assert known is not None
-    assert duckdb.sql(PAIRS.format(tmp_path)).fetchall() == [(int(known[1]),)]
-    for name in ("kennedy", "newark"):
-        rows = re.search(rf"`{name}\.csv\.gz` \(([\d ]+) rows\)", text)
+    (found,) = duckdb.sql(PAIRS[name].format(tmp_path)).fetchall()
+    assert tuple(each for each in found if each is not None) == tuple(map(int, known.groups()))
+    for file in DATA_SETS[name].files:
+        rows = re.search(rf"`{re.escape(file)}` \(([\d ]+) rows\)", text)
         assert rows is not None
-        times = [row[0] for row in duckdb.sql(f"SELECT ts FROM '{tmp_path / name}.csv.gz'").fetchall()]
+        times = [row[0] for row in duckdb.sql(f"SELECT ts FROM '{tmp_path / file}'").fetchall()]
         assert times == sorted(times)
         assert len(times) == int(rows[1].replace(" ", ""))
 

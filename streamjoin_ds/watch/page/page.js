@@ -219,7 +219,9 @@ function showMatches() {
   const told = Picture.draw(canvas, picture);
   canvas.setAttribute("aria-label", told);
   by("picture-told").textContent = told;
-  const order = columns.map((_, k) => k).sort((a, b) => Number(/_seq$|^batch_id$|^event_time$/.test(columns[a])) - Number(/_seq$|^batch_id$|^event_time$/.test(columns[b])));
+  // What people read comes first: numbers of rows are for machines, and the map has the places.
+  const behind = picture && picture.kind === "map" ? /_seq$|^batch_id$|^event_time$|_(lat|lon|lng|long|latitude|longitude)(_deg)?$/i : /_seq$|^batch_id$|^event_time$/;
+  const order = columns.map((_, k) => k).sort((a, b) => Number(behind.test(columns[a])) - Number(behind.test(columns[b])));
   const numbers = order.map((k, place) => rows.length && typeof rows[0][k] === "number" ? place : -1).filter((k) => k >= 0);
   const batch = columns.indexOf("batch_id");
   const lines = rows.map((row) => {
