@@ -38,7 +38,8 @@ function moment(us) {
   const ms = Math.floor(us / 1000);
   return Math.abs(ms) <= 8.64e15 ? new Date(ms).toISOString().replace("T", " ").replace(/\.000Z$|Z$/, "") : "after all";
 }
-const shortMoment = (text) => String(text).replace("T", " ").replace(/Z$/, "").replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
+// Of a moment; any other text stays as it is.
+const shortMoment = (text) => !/^\d{4,}-\d\d-\d\dT/.test(text) ? String(text) : text.replace("T", " ").replace(/Z$/, "").replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
 const share = (part, all) => all ? 100 * part / all : 0;
 const percent = (value) => value === 0 ? "0 %" : value < 0.01 ? "< 0.01 %" : `${value.toFixed(value < 1 ? 2 : 1)} %`;
 
