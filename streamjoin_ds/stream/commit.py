@@ -293,8 +293,21 @@ class BatchCommit:
             logs.backlogs.tell(waits, sum(read.values()))
         told = (batch_id, sum(read.values()), summary.matches)
         _log.info("batch %d: %d rows, %d matches", *told, extra={"facts": summary.to_facts()})
+        _tell_watchers(summary)
+
+
+def _tell_watchers(summary: BatchSummary) -> None:
+    """Tell all watchers of a batch.
+
+    A display whose reader is gone (``streamjoin run ... | head``) ends its thread by `SystemExit`, as rich does. This
+    is the thread that answers Java, which would wait for it for ever: so the query ends by an error instead.
+    """
+    try:
         for watcher in _watchers:
             watcher(summary)
+    except SystemExit as error:
+        msg = "nobody reads what is written any more"
+        raise BrokenPipeError(msg) from error
 
 
 def _tell_tasks(spark: SparkSession, plan: Plan, batch_id: int) -> None:

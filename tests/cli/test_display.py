@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from io import StringIO
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rich.console import Console
 
 from streamjoin_ds.cli.display import LEDGER, Display, Totals, ledger_table
 from streamjoin_ds.sink.tables import TIMESTAMP, TableSet
+from streamjoin_ds.stream import commit
 from streamjoin_ds.stream.commit import BatchSummary
 
 
@@ -97,3 +99,11 @@ def test_the_live_table_says_how_many_bytes_a_match_takes() -> None:
         assert ("B each" in console.file.getvalue()) is bool(told)
         assert told in console.file.getvalue()
         assert display.totals.facts(2.0)["match_bytes"] == size
+
+
+def test_a_display_that_nobody_reads_ends_the_query_and_not_the_thread_that_answers_java() -> None:
+    def displayed(summary: object) -> None:
+        sys.exit(1)  # as rich does where the other end of a pipe is gone
+
+    with commit.watch(displayed), pytest.raises(BrokenPipeError):
+        commit._tell_watchers(None)  # type: ignore[arg-type]
