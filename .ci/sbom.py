@@ -18,6 +18,7 @@ from cyclonedx.output.json import JsonV1Dot6
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
+from packaging.requirements import Requirement
 from requirements import PROJECT, canonical, pinned, with_extras
 
 from streamjoin_ds.spark.jars import jar_checksums
@@ -58,6 +59,9 @@ def hashes_of_pins() -> dict[tuple[str, str], list[HashType]]:
     """Return the hashes of the files of each package that the extra brings, by its name and version."""
     found = {}
     for line in pinned(with_extras(["spark"])):
+        marker = Requirement(line.split(" --hash")[0]).marker
+        if marker is not None and not marker.evaluate():
+            continue
         version = re.search(r"==([^ ;]+)", line)
         checksums = re.findall(r"--hash=sha256:([0-9a-f]+)", line)
         hashes = [HashType(alg=HashAlgorithm.SHA_256, content=checksum) for checksum in checksums]
@@ -77,9 +81,9 @@ def main(found: Path, target: Path) -> None:
             component.hashes.update(wanted.pop(key))
         else:
             bom.components.remove(component)
-    if lacking := [" ".join(key) for key in wanted if key[0] != "tomli" and "colorama" not in key]:
+    if lacking := [" ".join(key) for key in wanted]:
         sys.exit(f"not in the environment: {', '.join(lacking)}: make setup")
-    versions = {component.name: component.version or "" for component in bom.components}
+    versions = {canonical(component.name): component.version or "" for component in bom.components}
     spark = ".".join(versions["pyspark"].split(".")[:2])
     checksums = jar_checksums(f"io.delta:delta-spark_{spark}_2.13:{versions['delta-spark']}")
     more = [jar(*one) for one in checksums.items()]
