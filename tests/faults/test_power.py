@@ -12,7 +12,9 @@ from itertools import chain, islice
 
 import pytest
 
+from streamjoin_ds.sink.durability import Durability
 from tests.faults.model.schedule import Fault, Schedule, power_schedule
+from tests.faults.model.world import World
 from tests.faults.planting import Bug, planted
 from tests.faults.planting import bug as _bug
 from tests.faults.simulate import minimal, outcome_of
@@ -131,14 +133,36 @@ FIND_ONE = (
     800243,
 )  # one of these, or a cut near this step, finds each bug as long as steps stay
 NEAR = 262
+UPKEPT = 800027  # its upkeep forces logs at once
+
+
+def after_logs(monkeypatch: pytest.MonkeyPatch) -> list[Schedule]:
+    """Return cuts in the steps after a table's log was forced at once, in a run that looks after its tables."""
+    schedule, worlds, steps = replace(power_schedule(UPKEPT), faults=()), list[World](), list[int]()
+    run, log = World.run, Durability.log
+
+    def running(world: World) -> None:
+        worlds.append(world)
+        run(world)
+
+    def logged(durability: Durability, table_path: str) -> None:
+        steps.append(worlds[0].ticks)
+        log(durability, table_path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(World, "run", running)
+        patch.setattr(Durability, "log", logged)
+        assert not outcome_of(schedule).violations
+    return [cut_at(step + later, 4 * step + later, schedule) for step in steps for later in range(1, 4)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_a_planted_bug_is_found(bug: Bug) -> None:
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = after_logs(monkeypatch)
     with planted(bug):
         near = (cut_at(step, step * 4 + 50) for step in sorted(range(1, 2 * NEAR), key=lambda step: abs(step - NEAR)))
-        seeds = map(power_schedule, FIND_ONE), islice(near, 60), map(power_schedule, range(150))
+        seeds = map(power_schedule, FIND_ONE), logs, islice(near, 60), map(power_schedule, range(150))
         if any(outcome_of(schedule).violations for schedule in chain.from_iterable(seeds)):
             return
     pytest.fail(f"{bug.name}: not found by 60 cuts and 150 seeds")
