@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["MEASURED_COUNTS", "REPORT_COLUMNS", "REPORT_DDL", "CellReport"]
 
 # A row is a file that the cell wrote (`FileReport`), or its report. Numbers that Spark sums up itself stand beside a
-# report (`CellReport.measured`): to take them from its JSON was a third of Java's time of a small batch.
+# report (`CellReport.measured`): to take them from its JSON was a fifth of Java's time of a small batch.
 REPORT_COLUMNS = ("kind", "cell", "facts", "measured")
 REPORT_DDL = "kind STRING, cell INT, facts STRING, measured ARRAY<BIGINT>"
 MEASURED_COUNTS = ("read", "stored", "late", "rejected", "filtered", "duplicates", "lost_offsets")
