@@ -1,7 +1,8 @@
 """What two sources have in common: how their times overlap, which columns may be compared, and a join to begin with.
 
 Columns go together where their names say the same (``lat`` and ``latitude``, ``alt_ft`` and ``altitude_m``) and their
-values lie in the same range, in units that the names tell; texts, where they share values. A tolerance is a fiftieth of
+values lie in the same range, in units that the names tell; texts, and whole numbers whose name says that they are
+identifiers, where they share values. A tolerance is a fiftieth of
 what most values span, and the window five steps between times: both are for a user to set. The join is bound to the
 columns' types before it is proposed.
 """
@@ -37,6 +38,11 @@ _SAME_WORDS = {
     "cog": "heading", "track": "heading", "course": "heading", "dir": "direction", "dev": "device", "sensor": "device",
     "station": "device", "wspd": "wind_speed", "wdir": "wind_direction",
 }  # fmt: skip
+# What a column of whole numbers is named after that tells things apart: its values are equal or not, and never near.
+_IDENTIFIERS = frozenset((
+    "code", "device", "icao", "id", "imei", "imo", "key", "machine", "mmsi", "mote", "moteid", "node", "serial",
+    "unit", "vehicle",
+))  # fmt: skip
 # Units that a name may end in: what they measure, and how a value in them becomes one of the first unit of its kind.
 _UNITS = {
     "m": ("length", 1.0, 0.0), "ft": ("length", 0.3048, 0.0), "feet": ("length", 0.3048, 0.0),
@@ -61,7 +67,7 @@ class _Values:
     unit: str
     low: float
     high: float
-    texts: frozenset[str] = frozenset()
+    members: frozenset[Any] = frozenset()  # the values of texts and identifiers
     is_flat: bool = False  # whether most values are one
 
     @property
@@ -162,15 +168,15 @@ def _values(found: Survey) -> Iterator[_Values]:
             continue
         words, unit = _words(name)
         kind = values.type
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        if pa.types.is_string(kind) or (pa.types.is_integer(kind) and words & _IDENTIFIERS):
+            members = frozenset(pc.unique(values).to_pylist()[:10_000])
+            yield _Values(found.name, name, words, "", 0.0, 0.0, members)
+        elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
             numbers = values.cast(pa.float64()).to_numpy()
             numbers = numbers[np.isfinite(numbers)]
             if len(numbers):
                 low, quarter, three, high = map(float, np.quantile(numbers, [0.01, 0.25, 0.75, 0.99]))
                 yield _Values(found.name, name, words, unit, low, high, is_flat=quarter == three)
-        elif pa.types.is_string(kind):
-            texts = frozenset(pc.unique(values).to_pylist()[:10_000])
-            yield _Values(found.name, name, words, "", 0.0, 0.0, texts)
 
 
 def _words(name: str) -> tuple[frozenset[str], str]:
@@ -209,7 +215,7 @@ def _globe(left: Sequence[_Values], right: Sequence[_Values]) -> tuple[str, str]
             word: each
             for word, most in (("latitude", 90), ("longitude", 360))
             for each in reversed(side)
-            if word in each.words and not each.texts and -most <= each.low and each.high <= most
+            if word in each.words and not each.members and -most <= each.low and each.high <= most
         }
         if len(found) < 2:
             return None
@@ -221,9 +227,10 @@ def _alike(one: _Values, other: _Values) -> Iterator[tuple[float, str, str]]:
     """Yield the condition by which two columns may be compared, with a score."""
     both = one.words & other.words
     names = len(both) / max(len(one.words | other.words), 1)
-    if one.texts or other.texts:
-        shared = len(one.texts & other.texts) / max(min(len(one.texts), len(other.texts)), 1)
-        if shared and names and min(len(one.texts), len(other.texts)) > 1:
+    if one.members or other.members:
+        fewest = min(len(one.members), len(other.members))
+        shared = len(one.members & other.members) / max(fewest, 1)
+        if shared and names and fewest > 1:
             score = names + shared
             yield score, f"{one.written} = {other.written}", f"like names, {shared:.0%} of the values are in both"
         return

@@ -48,12 +48,12 @@ def test_its_rows_are_in_order_and_have_the_known_pairs(name: str, tmp_path: Pat
     text = files("streamjoin_ds").joinpath("_data", name, "README.md").read_text()
     known = re.search(KNOWN[name], text)
     assert known is not None
-    (found,) = duckdb.sql(PAIRS[name].format(tmp_path)).fetchall()
+    (found,) = duckdb.connect().sql(PAIRS[name].format(tmp_path)).fetchall()
     assert tuple(each for each in found if each is not None) == tuple(map(int, known.groups()))
     for file in DATA_SETS[name].files:
         rows = re.search(rf"`{re.escape(file)}` \(([\d ]+) rows\)", text)
         assert rows is not None
-        times = [row[0] for row in duckdb.sql(f"SELECT ts FROM '{tmp_path / file}'").fetchall()]
+        times = [row[0] for row in duckdb.connect().sql(f"SELECT ts FROM '{tmp_path / file}'").fetchall()]
         assert times == sorted(times)
         assert len(times) == int(rows[1].replace(" ", ""))
 

@@ -53,7 +53,7 @@ def test_what_it_writes_runs_as_it_stands(here: Path, sources: str, asked: list[
     assert plan.exit_code == 0, plan.output
     done = typed("run", "--config", "join.toml", "--local")
     assert done.exit_code == 0, done.output
-    assert [(complete("join").num_rows,)] == duckdb.sql(query).fetchall()
+    assert [(complete("join").num_rows,)] == duckdb.connect().sql(query).fetchall()
 
 
 def test_what_is_a_guess_says_so_and_every_proposal_can_be_taken(here: Path) -> None:

@@ -50,7 +50,7 @@ def test_rows_come_in_any_form(form: str) -> None:
         "dicts": table.to_pylist(),
         "capsule": Capsule(table),
         "reader": table.to_reader(),
-        "duckdb": duckdb.from_arrow(table),
+        "duckdb": duckdb.connect().from_arrow(table),
         "views": Capsule(table.set_column(2, "ignored", pa.array(["a", "b", "c"], pa.string_view()))),
     }[form]
     engine.push({"e": rows})

@@ -61,7 +61,7 @@ def test_a_table_gives_the_rows_that_duckdb_gives(tmp_path: Path) -> None:
     ours = sorted(zip(*(found[name].to_pylist() for name in ("r_id", "z_most", "zone")), strict=True))
     r, z = readings(), zones()  # noqa: F841 - DuckDB reads them by their names
     query = QUERY.replace("JOIN z", "JOIN (SELECT * FROM z WHERE most IS NOT NULL) z")
-    assert ours == sorted(duckdb.sql(query).fetchall())
+    assert ours == sorted(duckdb.connect().sql(query).fetchall())
     assert len(ours) > 3
 
 
@@ -103,7 +103,7 @@ def test_lookups_give_the_rows_that_duckdb_gives(tmp_path: Path, query: str, nam
     if "MATCH_CONDITION" in query:  # DuckDB has it among the conditions
         query = query.replace("MATCH_CONDITION (", "ON ").replace(") ON", " AND")
     wanted = ", ".join(name.removeprefix("r_") for name in names.split())
-    theirs = duckdb.sql(f"SELECT {wanted} FROM ({query})").fetchall()
+    theirs = duckdb.connect().sql(f"SELECT {wanted} FROM ({query})").fetchall()
     assert sorted(ours, key=str) == sorted(theirs, key=str)
     assert len(theirs) > 9
 

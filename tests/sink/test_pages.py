@@ -233,7 +233,7 @@ def test_a_file_without_rows_has_its_columns():
     found = parquet.read_table(io.BytesIO(stream.getvalue()))
     assert found.schema.equals(schema)
     assert found.num_rows == 0
-    assert duckdb.from_arrow(found).fetchall() == []
+    assert duckdb.connect().from_arrow(found).fetchall() == []
 
 
 @pytest.mark.parametrize("name", ["lengths_8", "lengths_huge"])

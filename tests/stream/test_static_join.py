@@ -52,7 +52,7 @@ def counted(e: pd.DataFrame, w: pd.DataFrame) -> int:
         (lambda one: pl.from_pandas(one).lazy(), pl.DataFrame),
         (pa.Table.from_pandas, pa.Table),
         (lambda one: pa.Table.from_pandas(one).to_reader(), pa.Table),
-        (lambda one: duckdb.from_df(one), pa.Table),
+        (lambda one: duckdb.connect().from_df(one), pa.Table),
         (lambda one: one.to_dict("records"), pa.Table),
     ],
     ids=["pandas", "polars", "lazy", "arrow", "reader", "duckdb", "dicts"],

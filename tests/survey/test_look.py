@@ -147,7 +147,9 @@ def test_delimiters_are_those_that_duckdb_finds(one: Input, tmp_path: Path) -> N
     if text_kind(text) != "csv" or one.name in NOT_OF_DUCKDB:
         pytest.skip("no lines of fields, or DuckDB takes it for something else")
     path = str(one.write(tmp_path))
-    (delimiter, columns) = duckdb.execute("SELECT Delimiter, len(Columns) FROM sniff_csv(?)", [path]).fetchone()
+    (delimiter, columns) = (
+        duckdb.connect().execute("SELECT Delimiter, len(Columns) FROM sniff_csv(?)", [path]).fetchone()
+    )
     found = dialect_of(text)
     if columns > 1:
         assert found.options.get("delimiter", ",").replace("tab", "\t").replace("space", " ") == delimiter
@@ -187,6 +189,18 @@ def test_two_sources_are_compared_by_like_names_in_like_units(tmp_path: Path) ->
     assert asked.request.join.predicates == request.join.predicates
     assert request.join.window == asked.request.join.window
     assert JoinEngine(request.join) is not None
+
+
+def test_numbers_that_tell_things_apart_are_equal_and_never_near(tmp_path: Path) -> None:
+    at = [f"2024-03-05T09:{minute:02}:00Z" for minute in range(30)]
+    one = _written(tmp_path / "one.csv", "ts,machineID,speed", [(t, n % 4, n / 7) for n, t in enumerate(at)])
+    two = _written(tmp_path / "two.csv", "ts,machine,velocity", [(t, n % 5, n / 9) for n, t in enumerate(at)])
+    (pair,) = look(str(one), str(two)).pairs
+    assert {condition for condition, _ in pair.compared} == {
+        "e.machineID = w.machine",
+        "abs(e.speed - w.velocity) <= 0.05",
+    }
+    assert "e.machineID = w.machine" in pair.stanza["SQL"]
 
 
 def test_times_whole_hours_apart_are_told(tmp_path: Path) -> None:

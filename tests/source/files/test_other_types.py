@@ -55,7 +55,7 @@ def read(folder: Path, compared: str = "ts", size: int = 3, **options: Any) -> t
 
 def by_duckdb(folder: Path, columns: str) -> list[Any]:
     files = f"read_parquet('{folder}/*.parquet', union_by_name=true, filename=true)"
-    return duckdb.sql(f"SELECT {columns} FROM {files} ORDER BY filename, ts").fetchall()
+    return duckdb.connect().sql(f"SELECT {columns} FROM {files} ORDER BY filename, ts").fetchall()
 
 
 PAIRS = {
