@@ -3,7 +3,7 @@
 Each is logged once, and not again with every batch. That `max_delay` is not kept, or that the join falls behind its
 input, is logged when it has lasted for some batches, and once more when it has been over for as long (`Lasting`). The
 log of silent streams names the one that holds the watermark (`holder`). The log of the inputs goes by what the cells
-saw. `explain` says the same of the first records (`first_warnings`).
+saw. `explain` says the same of the first records (`first_inputs`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ __all__ = [
     "WatermarkHolder",
     "device_clocks",
     "first_inputs",
-    "first_warnings",
     "holder",
     "partition_clocks",
 ]
@@ -353,11 +352,6 @@ class InputLog:
         found += self._warnings.times(known, largest)
         for text in found:
             _log.warning("%s", text)
-
-
-def first_warnings(bound: BoundJoin) -> list[str]:
-    """Return what the first records of the inputs show that a user may want to know before a join runs."""
-    return first_inputs(bound)[0]
 
 
 def first_inputs(bound: BoundJoin) -> tuple[list[str], dict[str, list[str]]]:

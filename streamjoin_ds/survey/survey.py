@@ -27,7 +27,7 @@ from streamjoin_ds.errors import ColumnError, StreamJoinError
 from streamjoin_ds.source.records import Chunk, RawRecords, Reject, inside_form
 from streamjoin_ds.source.stream_source import first_records, infer_schema
 from streamjoin_ds.spec import Generator, Stream
-from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, Int64, result_type, zones_of
+from streamjoin_ds.spec.columns import SEQ, TIMESTAMP, TS, result_type, zones_of
 from streamjoin_ds.spec.event_time import DAY_US, NO_TIME, running_maximum
 from streamjoin_ds.spec.member.computed_columns import TIME_NAME, all_columns, read_columns, with_written
 from streamjoin_ds.spec.member.files import Files
@@ -570,8 +570,3 @@ def first_tuples(table: pa.Table) -> Iterator[Mapping[str, Any]]:
     for row in range(min(_FIRST, table.num_rows)):
         told = {"event time": moment(table.column(TS)[row].as_py())}
         yield told | {name: _value(table.column(name)[row]) for name in names}
-
-
-def times_of_survey(found: Survey) -> Int64:
-    """Return the event times that were read."""
-    return np.zeros(0, np.int64) if found.sample is None else found.sample.column(TS).to_numpy()

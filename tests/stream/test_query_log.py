@@ -20,7 +20,7 @@ from streamjoin_ds.plan import Layout
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.source.delay_bound import DelayFacts
 from streamjoin_ds.spec import Join
-from streamjoin_ds.stream.query_log import TOLD_BATCHES, DelayLog, InputLog, first_warnings
+from streamjoin_ds.stream.query_log import TOLD_BATCHES, DelayLog, InputLog, first_inputs
 from streamjoin_ds.stream.source_facts import bound_join
 from tests.source.feeds import segment
 from tests.support.microbatch import MicroBatches
@@ -81,7 +81,7 @@ def test_seconds_that_were_read_as_microseconds_are_told_in_the_log_and_by_expla
     good = written(tmp_path / "w", "csv", readings(iso))
     assert len(logged(joined(seconds, good), tmp_path / "b", caplog, max_rows_per_batch=25)) == 2
     told = logged(joined(seconds, good), tmp_path / "c", caplog)
-    assert told == first_warnings(bound_join(joined(seconds, good)))
+    assert told == first_inputs(bound_join(joined(seconds, good)))[0]
     far, apart = told
     assert "stream e: its first event times, of column 'ts', lie before 1990" in far
     assert "1709629207 is 1970-01-01T00:28:29.629207Z" in far
@@ -121,7 +121,7 @@ def test_a_file_that_is_newest_first_is_told_with_the_delay_that_keeps_it(
     assert "delay='39s'" in told
     assert ("file_order" in told) is (form != "delta")
     assert told.endswith(f"All are in {TableSet(str(tmp_path / 'c' / 'matches')).late}")
-    (explained,) = first_warnings(bound_join(joined(newest, good)))
+    (explained,) = first_inputs(bound_join(joined(newest, good)))[0]
     assert explained.startswith("stream e: 39 of its first 40 records are late")
     kept = joined(newest, good, delay="39s")
     assert logged(kept, tmp_path / "d", caplog) == []
@@ -159,16 +159,16 @@ def test_days_beside_times_of_day_are_told_with_the_other_column(
         join = joined(written(tmp_path / form, form, rows), good, time="Date GMT")
         told = logged(join, tmp_path / f"c-{form}", caplog)
         assert [text for text in told if "'Time GMT'" in text and "at midnight" in text] == told[:1]
-        assert told == first_warnings(bound_join(join))
+        assert told == first_inputs(bound_join(join))[0]
     daily = written(tmp_path / "d", "csv", [{"ts": f"2024-03-{day:02}", "x": day} for day in range(1, 20)])
-    assert first_warnings(bound_join(joined(daily, daily))) == []
+    assert first_inputs(bound_join(joined(daily, daily)))[0] == []
 
 
 def test_a_reject_of_the_first_records_is_told_by_explain(tmp_path: Path) -> None:
     rows = readings(iso)
     rows[3]["ts"] = "yesterday"
     good = written(tmp_path / "w", "csv", readings(iso))
-    (told,) = first_warnings(bound_join(joined(written(tmp_path / "e", "csv", rows), good)))
+    (told,) = first_inputs(bound_join(joined(written(tmp_path / "e", "csv", rows), good)))[0]
     assert told.startswith("stream e: 1 of its first 40 records are rejects, one for this: column ts: ")
 
 
