@@ -1,4 +1,7 @@
-"""The lines of RUNBOOK.md on a real checkpoint and tables: break them, mend them as the line says, start, compare."""
+"""The lines of RUNBOOK.md on a real checkpoint and tables: break them, mend them as the line says, start, compare.
+
+The checkpoint is Spark's. What goes on with it is Spark where its own files were broken, and else a driver without it.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +49,14 @@ def fed(folder: Path, rows: int) -> None:
         (folder / f"{name}.csv").write_text("ts,x\n" + "".join(line(name, number) for number in range(rows)))
 
 
-def run(spark: SparkSession, home: Path, inputs: Path, **options: Any) -> None:
-    options = {"max_rows_per_batch": 3_000, "layout": "1x1"} | options
+def run(home: Path, inputs: Path, spark: SparkSession | None = None, **options: Any) -> None:
+    paths = home / "matches", home / "ckpt"
+    options = {"max_rows_per_batch": 3_000, "layout": "1x1", "available_now": True} | options
     with pytest.MonkeyPatch.context() as patch:  # every run is a block, however small
         patch.setattr("streamjoin_ds.stream.query.Plan", partial(Plan, block_bytes=0))
-        query = joined(inputs).start(spark, home / "matches", home / "ckpt", available_now=True, **options)
-    query.awaitTermination()
+        join = joined(inputs)
+        query = join.run_local(*paths, **options) if spark is None else join.start(spark, *paths, **options)
+        query.awaitTermination()
 
 
 def contents(home: Path) -> dict[str, list[dict[str, Any]]]:
@@ -64,15 +69,15 @@ def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     folder = tmp_path_factory.mktemp("runbook")
     (folder / "in").mkdir()
     fed(folder / "in", 2 * ROWS // 3)
-    run(spark, folder, folder / "in")
+    run(folder, folder / "in", spark)
     return folder
 
 
 @pytest.fixture(scope="module")
-def expected(spark: SparkSession, begun: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def expected(begun: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     home = copied(begun, tmp_path_factory.mktemp("expected"))
     fed(begun / "in", ROWS)
-    run(spark, home, begun / "in")
+    run(home, begun / "in")
     return contents(home)
 
 
@@ -134,6 +139,7 @@ BY_ITSELF: dict[str, Callable[[Path], object]] = {
     "two states": last_two_states,
     "a checkpoint of the log": log_checkpoint,
 }
+OF_SPARK = ("offsets and commit", "two states")
 
 
 @pytest.mark.parametrize("what", BY_ITSELF)
@@ -141,7 +147,7 @@ def test_a_restart_mends_what_a_power_cut_tears(
     what: str, spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any]
 ) -> None:
     BY_ITSELF[what](home)
-    run(spark, home, begun / "in")
+    run(home, begun / "in", spark if what in OF_SPARK else None)
     assert contents(home) == expected
 
 
@@ -177,73 +183,67 @@ def test_a_missing_block_is_written_again(
     assert blocks
     (home / "ckpt" / "blocks" / blocks[-1]).unlink()
     with pytest.raises(Exception, match="BLOCK_MISSING"):
-        run(spark, home, begun / "in")
+        run(home, begun / "in", spark)
     mended(typed, home, f"block {blocks[-1]} is not there: the batches that wrote it are done again")
-    run(spark, home, begun / "in")
+    run(home, begun / "in")
     assert contents(home) == expected
 
 
 def test_a_checkpoint_from_a_backup_catches_up(
-    spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any], typed: Callable[..., Result]
+    home: Path, begun: Path, expected: dict[str, Any], typed: Callable[..., Result]
 ) -> None:
     """A start is refused while the tables are ahead of the backup. After a repair it does the tables' batches again."""
     shutil.copytree(home / "ckpt", home / "backup")
-    run(spark, home, begun / "in")
+    run(home, begun / "in")
     shutil.rmtree(home / "ckpt")
     (home / "backup").rename(home / "ckpt")
     with pytest.raises(Exception) as caught:  # noqa: PT011
-        run(spark, home, begun / "in", max_rows_per_batch=1_100)
+        run(home, begun / "in", max_rows_per_batch=1_100)
     assert "FOREIGN_CHECKPOINT" in error_text(caught.value)[0]
     shutil.rmtree(home / "ckpt")
     copied_checkpoint = begun / "ckpt"
     shutil.copytree(copied_checkpoint, home / "ckpt")
     mended(typed, home, "the tables hold batches up to 5: it catches up")
-    run(spark, home, begun / "in", max_rows_per_batch=1_100)
+    run(home, begun / "in", max_rows_per_batch=1_100)
     assert contents(home) == expected
 
 
-def test_a_restored_table_is_given_its_batches_again(
-    spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any]
-) -> None:
+def test_a_restored_table_is_given_its_batches_again(home: Path, begun: Path, expected: dict[str, Any]) -> None:
     """The folder of the matches comes back from a copy that is one batch older."""
     log = home / "matches" / "_delta_log"
     newest(log).unlink()
-    run(spark, home, begun / "in")
+    run(home, begun / "in")
     assert contents(home) == expected
 
 
-def test_a_restore_is_undone_by_a_restore(
-    spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any]
-) -> None:
+def test_a_restore_is_undone_by_a_restore(home: Path, begun: Path, expected: dict[str, Any]) -> None:
     table = DeltaTable(str(home / "matches"))
     newest_version = table.version()
     table.restore(newest_version - 1)
     DeltaTable(str(home / "matches")).restore(newest_version)
-    run(spark, home, begun / "in")
+    run(home, begun / "in")
     assert contents(home) == expected
 
 
-def test_tables_may_move_together(spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any]) -> None:
+def test_tables_may_move_together(home: Path, begun: Path, expected: dict[str, Any]) -> None:
     (home / "elsewhere").mkdir()
     for path in [path for path in home.iterdir() if path.name.startswith("matches")]:
         path.rename(home / "elsewhere" / path.name)
     (home / "ckpt").rename(home / "elsewhere" / "ckpt")
-    run(spark, home / "elsewhere", begun / "in")
+    run(home / "elsewhere", begun / "in")
     assert contents(home / "elsewhere") == expected
 
 
-def test_matches_alone_are_refused(spark: SparkSession, home: Path, begun: Path) -> None:
+def test_matches_alone_are_refused(home: Path, begun: Path) -> None:
     (home / "alone").mkdir()
     (home / "matches").rename(home / "alone" / "matches")
     (home / "ckpt").rename(home / "alone" / "ckpt")
     with pytest.raises(Exception) as caught:  # noqa: PT011  # Spark wraps it
-        run(spark, home / "alone", begun / "in")
+        run(home / "alone", begun / "in")
     assert "FOREIGN_CHECKPOINT" in error_text(caught.value)[0]
 
 
-def test_a_batch_that_fails_goes_on_when_its_file_is_back(
-    spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any]
-) -> None:
+def test_a_batch_that_fails_goes_on_when_its_file_is_back(home: Path, begun: Path, expected: dict[str, Any]) -> None:
     path = begun / "in" / "r.csv"
     text = path.read_text()
     before = {name: DeltaTable(f"{home}/matches{name}").version() for name in TABLES}
@@ -251,12 +251,12 @@ def test_a_batch_that_fails_goes_on_when_its_file_is_back(
     try:
         for _ in range(2):
             with pytest.raises(Exception) as caught:  # noqa: PT011  # Spark wraps it
-                run(spark, home, begun / "in")
+                run(home, begun / "in")
             assert "FILE_CHANGED" in error_text(caught.value)[0]
     finally:
         path.write_text(text)
     assert {name: DeltaTable(f"{home}/matches{name}").version() for name in TABLES} == before
-    run(spark, home, begun / "in")
+    run(home, begun / "in")
     assert contents(home) == expected
 
 
@@ -264,10 +264,11 @@ def test_the_query_s_id_is_told_by_the_tables(
     spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any], typed: Callable[..., Result]
 ) -> None:
     (home / "ckpt" / "metadata").write_bytes(b"")
-    with pytest.raises(Exception, match=r"RECOVERY.*streamjoin repair"):
-        run(spark, home, begun / "in")
+    for driver in (spark, None):
+        with pytest.raises(Exception, match=r"RECOVERY.*streamjoin repair"):
+            run(home, begun / "in", driver)
     mended(typed, home, "written again, from the tables")
-    run(spark, home, begun / "in")
+    run(home, begun / "in", spark)
     assert contents(home) == expected
 
 
@@ -280,7 +281,7 @@ def without_decisions(tables: dict[str, list[dict[str, Any]]]) -> dict[str, list
 @pytest.fixture
 def moved(spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any]) -> Path:
     """Return a copy whose last two batches were done by two cells, after a move; nothing is left to be read."""
-    run(spark, home, begun / "in", layout="1x2")
+    run(home, begun / "in", spark, layout="1x2")
     assert (home / "ckpt" / "generation-1" / "metadata").exists()
     assert without_decisions(contents(home)) == without_decisions(expected)
     return home
@@ -316,33 +317,33 @@ def test_a_moved_checkpoint_is_mended_alike(
     typed: Callable[..., Result],
 ) -> None:
     mended(typed, moved, tear(moved / "ckpt" / "generation-1"))
-    run(spark, moved, begun / "in", layout="2x1")
+    run(moved, begun / "in", spark, layout="2x1")
     assert without_decisions(contents(moved)) == without_decisions(expected)
 
 
 @pytest.mark.long
 def test_a_missing_block_of_a_moved_checkpoint_is_written_again(
-    spark: SparkSession, moved: Path, begun: Path, expected: dict[str, Any], typed: Callable[..., Result]
+    moved: Path, begun: Path, expected: dict[str, Any], typed: Callable[..., Result]
 ) -> None:
     facts = json.loads(typed("inspect", str(moved / "ckpt"), "--json").stdout)
     runs = [run for cell in facts["cells"] for window in cell["windows"] for run in window["runs"]]
     newest_block = max((run["block"] for run in runs if run["block"]), key=lambda name: name.split("-")[1:])
     (moved / "ckpt" / "blocks" / newest_block).unlink()
     mended(typed, moved, f"block {newest_block} is not there: the batches that wrote it are done again")
-    run(spark, moved, begun / "in", layout="1x2")
+    run(moved, begun / "in", layout="1x2")
     assert without_decisions(contents(moved)) == without_decisions(expected)
 
 
 @pytest.mark.parametrize("layout", ["2x2", *further("1x1", "1x2")])
 def test_a_backup_from_before_a_move_catches_up_in_any_cells(
-    layout: str, spark: SparkSession, home: Path, begun: Path, expected: dict[str, Any], typed: Callable[..., Result]
+    layout: str, home: Path, begun: Path, expected: dict[str, Any], typed: Callable[..., Result]
 ) -> None:
     shutil.copytree(home / "ckpt", home / "backup")
-    run(spark, home, begun / "in", layout="1x2")
+    run(home, begun / "in", layout="1x2")
     shutil.rmtree(home / "ckpt")
     (home / "backup").rename(home / "ckpt")
     mended(typed, home, "the tables hold batches up to 5: it catches up")
-    run(spark, home, begun / "in", layout=layout, max_rows_per_batch=1_100)
+    run(home, begun / "in", layout=layout, max_rows_per_batch=1_100)
     assert (home / "ckpt" / "generation-1").is_dir() == (layout != "1x1")
     assert without_decisions(contents(home)) == without_decisions(expected)
 
