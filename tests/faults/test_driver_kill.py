@@ -1,4 +1,7 @@
-"""kill -9 of driver and JVM, and of Python workers: the tables are those of an undisturbed run, row for row."""
+"""kill -9 of driver and JVM, and of Python workers: the tables are those of an undisturbed run, row for row.
+
+That run is without Spark.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ def pairs(found: list[dict[str, Any]]) -> list[tuple[int, ...]]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
-    done = run_driver(folder / "matches", folder / "checkpoint")
+    done = run_driver(folder / "matches", folder / "checkpoint", local=True)
     assert done.returncode == 0, done.stderr[-2000:]
     return folder / "matches"
 
@@ -126,7 +129,7 @@ def kill_each(
 
 
 def test_drivers_without_spark_are_killed_and_spark_goes_on(undisturbed: Path, tmp_path: Path) -> None:
-    """At each point but the first, all on one checkpoint; the tables are those of the run under Spark."""
+    """At each point but the first, all on one checkpoint."""
     table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"
     batches = (0, 0, 1, 1, 2, 2, 3)
     lives = [(point, batch, "1x2") for point, batch in zip(POINTS[1:], batches, strict=True)]
