@@ -19,6 +19,8 @@ QUICK := not (spark or delta or shared or slow or long or campaign or bench)
 ALL := not (campaign or bench)
 
 export PYTHON
+# Tests start hundreds of processes of Python. Each would compile the package anew: seconds.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo check test test-all test-spark coverage lint docs sanitize format bench doctor wheel constraints release-check setup clean
 .DEFAULT_GOAL := help
