@@ -54,6 +54,8 @@ class Soak:
         file system of its own.
     seconds, fault_every_s : float
         How long the soak runs, and how often something goes wrong.
+    least_faults, least_batches : int
+        It runs on until there were so many: a busy machine takes longer.
     seed : int
     kind : str
         The kind of the join, of `tests.support.kinds.KINDS`.
@@ -76,10 +78,13 @@ class Soak:
         kind: str,
         breaks: tuple[str, ...] = tuple(FAULTS),
         processes: int = 1,
+        least_faults: int = 0,
+        least_batches: int = 0,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.root, self.seconds, self.fault_every_s = root, seconds, fault_every_s
         self._tell, self._processes = tell, processes
+        self._least_faults, self._least_batches = least_faults, least_batches
         self._began = time.monotonic()
         self._dice = random.Random(seed)
         self.feeder = Feeder(input_root, seed, KINDS[kind])
@@ -103,7 +108,7 @@ class Soak:
         next_look = began
         order: list[str] = []
         try:
-            while (now := time.monotonic()) < began + self.seconds and not self.violations:
+            while ((now := time.monotonic()) < began + self.seconds or not self._is_enough()) and not self.violations:
                 self.feed()
                 if now >= next_fault and not self.violations:
                     if not order:  # each kind comes once, then each again in another order
@@ -138,6 +143,9 @@ class Soak:
     def batches(self) -> int:
         """Return how many batches were committed; a batch that was done again counts again."""
         return self.drivers.lines.batches
+
+    def _is_enough(self) -> bool:
+        return self.faults.total() >= self._least_faults and self.batches >= self._least_batches
 
     # ------------------------------------------------------------------ the input
 
