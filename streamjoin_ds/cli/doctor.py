@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -68,6 +68,7 @@ def machine_checks() -> Iterator[Check]:
     """Give the checks that need no Spark, one by one."""
     yield Check("streamjoin-ds", f"{version()} ({_build()})")
     yield _python()
+    yield _bytecode()
     yield from _kernels()
     yield _cores()
     yield Check("pinning", _pinning())
@@ -186,6 +187,14 @@ def _python() -> Check:
     if in_range(release, wanted):
         return Check("python", value)
     return Check("python", value, "missing", f"use a Python {wanted}")
+
+
+def _bytecode() -> Check:
+    """Say whether Python keeps what it compiled of this module; it did on import, if it may."""
+    if os.path.exists(importlib.util.cache_from_source(__file__)):
+        return Check("bytecode", "kept")
+    hint = f"python -m compileall -q {Path(__file__).parents[1]}   (PYTHONDONTWRITEBYTECODE or a read-only folder)"
+    return Check("bytecode", "not kept: each process compiles the package anew, for seconds", "warning", hint)
 
 
 def _kernels() -> Iterator[Check]:

@@ -9,6 +9,7 @@ import itertools
 import logging
 import os
 import re
+import select
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -109,6 +110,8 @@ class LazyGroup(click.Group):
         except Exception as error:
             if ctx.params.get("traceback"):
                 raise
+            if isinstance(error, BrokenPipeError) and _nobody_reads():
+                raise  # click ends the process, and says nothing
             text, expected = error_text(error)
             line, end, slip = text.partition("\n")  # a slip is shown at its place in lines of its own
             code = line.partition(":")[0]
@@ -120,6 +123,13 @@ class LazyGroup(click.Group):
                 more = f" [{where_more(code)}]" if is_named else ""
                 click.echo(f"streamjoin: {line}{more}{end}{slip}", err=True)
             ctx.exit(_EXPECTED_ERROR_STATUS if expected else _UNEXPECTED_ERROR_STATUS)
+
+
+def _nobody_reads() -> bool:
+    """Whether the reader of standard output is gone, as `head` is after its lines."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in output.poll(0))
 
 
 def error_text(error: BaseException) -> tuple[str, bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,23 @@ def test_what_lacks_is_one_line_with_what_to_type(monkeypatch: pytest.MonkeyPatc
         "missing Java: Spark needs Java 17 or newer and none was found. Hint: apt-get install openjdk-17-jre-headless"
     ]
     assert output.splitlines()[-1].startswith("1 missing, ")
+
+
+def test_a_package_without_bytecode_is_told_with_what_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "streamjoin_ds" / "cli" / "doctor.py"
+    monkeypatch.setattr("streamjoin_ds.cli.doctor.__file__", str(path))
+    (line,) = [line for line in doctor()[1].splitlines() if line.startswith("warning bytecode")]
+    assert f"python -m compileall -q {tmp_path / 'streamjoin_ds'}" in line
+
+
+def test_a_report_that_nobody_reads_ends_without_a_word() -> None:
+    code = "from streamjoin_ds.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "doctor"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_a_package_out_of_range_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
