@@ -14,7 +14,7 @@ from tests.bench.suites.oracle import count_matches
 from tests.bench.suites.paths.inputs import slice_input
 from tests.bench.suites.paths.side_process import SideProcess
 from tests.bench.suites.processes import BenchError, TreeUse, load_psutil
-from tests.bench.suites.sides import SideTask, make_side
+from tests.bench.suites.sides import LOCAL, SideTask, make_side
 from tests.bench.suites.workloads import make_workload
 
 _ROWS = 3_000
@@ -41,6 +41,13 @@ def test_duckdb_finds_the_matches_of_the_slices_it_is_given(given, task, slices)
     assert outcome.rows == given.row_count(slices)
     assert outcome.matches == _expected(given, slices)
     assert outcome.until_us == given.ends_us[slices - 1]
+
+
+def test_ours_without_spark_finds_the_matches_of_all_slices(given, task):
+    outcome = make_side(LOCAL).run(task)
+    assert (outcome.rows, outcome.matches, outcome.until_us) == (given.row_count(8), _expected(given, 8), None)
+    assert outcome.batches == 8
+    assert 0 < outcome.seconds < 60
 
 
 def test_duckdb_stops_when_its_time_is_over(given, task):

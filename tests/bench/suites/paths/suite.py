@@ -20,7 +20,7 @@ from tests.bench.suites.oracle import count_matches
 from tests.bench.suites.paths.inputs import SlicedInput, slice_input
 from tests.bench.suites.paths.side_process import SideProcess, SideRun
 from tests.bench.suites.processes import BenchError, load_psutil
-from tests.bench.suites.sides import OURS, SIDES, Outcome, SideTask, check_peers
+from tests.bench.suites.sides import LOCAL, OURS, SIDES, Outcome, SideTask, check_peers
 from tests.bench.suites.workloads import Workload, make_workload
 
 __all__ = ["CountCheck", "Settings", "WorkloadResult", "measure", "run_side"]
@@ -97,7 +97,7 @@ class WorkloadResult:
     @property
     def best_peer(self) -> str:
         """The fastest of the peers; "" if there is none, or if speeds are not compared."""
-        peers = [side for side in self.runs if side != OURS] if self.is_compared else []
+        peers = [side for side in self.runs if side not in (OURS, LOCAL)] if self.is_compared else []
         return min(peers, key=self.speedup, default="")
 
     def speedup(self, peer: str) -> float:

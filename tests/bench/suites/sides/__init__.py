@@ -7,6 +7,6 @@
 
 from __future__ import annotations
 
-from tests.bench.suites.sides.side import OURS, SIDES, Outcome, Side, SideTask, check_peers, make_side
+from tests.bench.suites.sides.side import LOCAL, OURS, SIDES, Outcome, Side, SideTask, check_peers, make_side
 
-__all__ = ["OURS", "SIDES", "Outcome", "Side", "SideTask", "check_peers", "make_side"]
+__all__ = ["LOCAL", "OURS", "SIDES", "Outcome", "Side", "SideTask", "check_peers", "make_side"]

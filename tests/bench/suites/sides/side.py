@@ -13,12 +13,15 @@ from streamjoin_ds.errors import ArgumentError
 from tests.bench.suites.paths.inputs import SlicedInput
 from tests.bench.suites.workloads import Workload, make_workload
 
-__all__ = ["OURS", "SIDES", "Outcome", "Side", "SideTask", "check_peers", "first_trigger_s", "make_side"]
+__all__ = ["LOCAL", "OURS", "SIDES", "Outcome", "Side", "SideTask", "check_peers", "first_trigger_s", "make_side"]
 
 OURS = "streamjoin"
+LOCAL = "streamjoin-local"
+"""Ours without Spark: measured beside ours as the peers are, and no peer."""
 # For each side its module and class: a module is imported only in the process that runs its side.
 _CLASSES = {
     OURS: ("streamjoin", "StreamJoinSide"),
+    LOCAL: ("streamjoin", "LocalSide"),
     "spark": ("spark", "SparkSide"),
     "spark-tuned": ("spark", "TunedSparkSide"),
     "duckdb": ("duckdb", "DuckDBSide"),

@@ -1,23 +1,22 @@
-"""Our full path: `StreamJoin.start` from source to committed Delta table, until the input ends."""
+"""Our full path, under Spark and without it, from source to committed Delta table, until the input ends."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.spark.session import spark_session
 from streamjoin_ds.stream.commit import BatchSummary, watch
+from streamjoin_ds.stream.join import StreamJoin
 from tests.bench.suites.sides.side import Outcome, SideTask, first_trigger_s
 
-__all__ = ["StreamJoinSide"]
+__all__ = ["LocalSide", "StreamJoinSide"]
 
 
-class StreamJoinSide:
-    """Our own side, in the session that every user of this package gets by default."""
-
-    def __init__(self) -> None:
-        self._spark = spark_session("python -m tests.bench")
+class LocalSide:
+    """Our own side in one process, without Spark."""
 
     def run(self, task: SideTask) -> Outcome:
         """Do a task, as `Side.run`; the matches are counted in the committed table."""
@@ -29,20 +28,31 @@ class StreamJoinSide:
         table = Path(task.folder) / "matches"
         batches: list[BatchSummary] = []
         with watch(batches.append):
-            query = workload.join.start(
-                self._spark,
-                table,
-                Path(task.folder) / "checkpoint",
-                available_now=True,
-                max_rows_per_batch=rows_per_batch,
-            )
+            checkpoint = Path(task.folder) / "checkpoint"
+            query = self._started(workload.join, table, checkpoint, rows_per_batch)
             query.awaitTermination()
-        seconds = time.time() - first_trigger_s(Path(task.folder) / "checkpoint")
+        seconds = time.time() - first_trigger_s(checkpoint)
         rows = sum(sum(batch.read.values()) for batch in batches)
         matches = scanned(DeltaTable(str(table))).count_rows()
         note = f"at most {rows_per_batch:,} rows a batch, Delta"
         return Outcome(rows, matches, seconds, len(batches), None, note)
 
     def close(self) -> None:
+        """Do nothing: a run leaves nothing behind."""
+
+    def _started(self, join: StreamJoin, table: Path, checkpoint: Path, most: int) -> Any:
+        return join.run_local(table, checkpoint, available_now=True, max_rows_per_batch=most)
+
+
+class StreamJoinSide(LocalSide):
+    """Our own side, in the session that every user of this package gets by default."""
+
+    def __init__(self) -> None:
+        self._spark = spark_session("python -m tests.bench")
+
+    def close(self) -> None:
         """Stop Spark."""
         self._spark.stop()
+
+    def _started(self, join: StreamJoin, table: Path, checkpoint: Path, most: int) -> Any:
+        return join.start(self._spark, table, checkpoint, available_now=True, max_rows_per_batch=most)
