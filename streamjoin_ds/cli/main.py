@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import importlib
 import importlib.metadata
 import itertools
@@ -258,7 +259,10 @@ def main() -> NoReturn:
         click.echo(f"streamjoin: {what}{hint}", err=True)
     if "--traceback" in arguments:
         arguments = ["--traceback", *(argument for argument in arguments if argument != "--traceback")]
-    group.main(args=arguments, prog_name="streamjoin")
+    try:
+        group.main(args=arguments, prog_name="streamjoin")
+    finally:
+        gc.freeze()  # else Python looks through all that was imported once more as it ends
     raise SystemExit(0)
 
 

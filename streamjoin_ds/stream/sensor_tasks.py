@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from streamjoin_ds.blocks import freeze_imports, reuse_freed_memory
+from streamjoin_ds.blocks import reuse_freed_memory
 from streamjoin_ds.errors import ArgumentError, FileFormatError
 from streamjoin_ds.exchange.outbox import Outbox, batch_row
 from streamjoin_ds.plan import Epochs
@@ -173,7 +173,6 @@ class SensorsTasks:
     def read(self, task: ReadTask) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
         reuse_freed_memory()
-        freeze_imports()
         options, plan = self._options, self._options.plan
         epochs = Epochs.from_facts(json.loads(task.epochs), len(self.names)) if task.epochs else None
         if task.of_cells:

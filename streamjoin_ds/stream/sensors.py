@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from streamjoin_ds.blocks import freeze_imports
 from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA
 from streamjoin_ds.source.generator import GeneratorFeed
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
@@ -79,6 +80,7 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of one task."""
+        freeze_imports()
         return self.planner.read(partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -124,6 +126,7 @@ class SensorsBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of one task."""
+        freeze_imports()
         return self._tasks.read(partition.value)
 
 

@@ -35,12 +35,15 @@ def _expected(given, slices):
     return count_matches(workload.join, *(given.table(stream, slices) for stream in given.streams))
 
 
+@pytest.mark.parametrize("side", ["duckdb", "duckdb-large"])
 @pytest.mark.parametrize("slices", [1, 3, 8])
-def test_duckdb_finds_the_matches_of_the_slices_it_is_given(given, task, slices):
-    outcome = make_side("duckdb").run(replace(task, slices=slices))
+def test_duckdb_finds_the_matches_of_the_slices_it_is_given(given, task, slices, side):
+    outcome = make_side(side).run(replace(task, slices=slices))
     assert outcome.rows == given.row_count(slices)
     assert outcome.matches == _expected(given, slices)
     assert outcome.until_us == given.ends_us[slices - 1]
+    if side == "duckdb-large":
+        assert outcome.batches == slices
 
 
 def test_ours_without_spark_finds_the_matches_of_all_slices(given, task):

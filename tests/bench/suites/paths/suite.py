@@ -131,7 +131,7 @@ def measure(names: Sequence[str], settings: Settings, say: Callable[[str], None]
         psutil, or what a peer needs, is not installed.
     """
     load_psutil()
-    if "duckdb" in settings.peers:
+    if any(peer.startswith("duckdb") for peer in settings.peers):
         _need_duckdb()
     # All names are checked before anything takes time.
     workloads = [(name, make_workload(name, settings.data, settings.generated_rows)) for name in names]

@@ -15,10 +15,12 @@ from sqlglot.expressions import Literal
 
 from streamjoin_ds.engine.core_lease import usable_core_count
 from streamjoin_ds.spec import Join, duration_text
+from tests.bench.suites.paths.inputs import SlicedInput
 from tests.bench.suites.sides.side import Outcome, SideTask
 from tests.bench.suites.sides.sql import CellAxis, axes, band_condition
+from tests.bench.suites.workloads import Workload
 
-__all__ = ["DuckDBSide"]
+__all__ = ["DuckDBSide", "LargeDuckDBSide"]
 
 
 class DuckDBSide:
@@ -34,7 +36,7 @@ class DuckDBSide:
         tables = [given.table(stream.name, task.slices) for stream in workload.join.streams]
         names = [stream.time for stream in workload.join.streams]
         times = [table[name].cast(pa.int64()).to_numpy() for table, name in zip(tables, names, strict=True)]
-        step_us = workload.micro_batch_us
+        step_us = self._step_us(workload, min(int(ts[0]) for ts in times), given)
         end_us = given.ends_us[task.slices - 1]
         until_us = min(int(ts[0]) for ts in times)
         with duckdb.connect(config={"threads": usable_core_count()}) as database:
@@ -55,6 +57,17 @@ class DuckDBSide:
 
     def close(self) -> None:
         """Do nothing: each run closes its own database."""
+
+    def _step_us(self, workload: Workload, begin_us: int, given: SlicedInput) -> int:
+        """Return the length of a micro-batch in event time."""
+        return workload.micro_batch_us
+
+
+class LargeDuckDBSide(DuckDBSide):
+    """The same in as many batches as ours."""
+
+    def _step_us(self, workload: Workload, begin_us: int, given: SlicedInput) -> int:
+        return -(-(given.ends_us[-1] - begin_us) // len(given.ends_us))
 
 
 def _next_end(times: list[np.ndarray], since_us: int, step_us: int, end_us: int) -> int:

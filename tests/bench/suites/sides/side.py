@@ -25,6 +25,7 @@ _CLASSES = {
     "spark": ("spark", "SparkSide"),
     "spark-tuned": ("spark", "TunedSparkSide"),
     "duckdb": ("duckdb", "DuckDBSide"),
+    "duckdb-large": ("duckdb", "LargeDuckDBSide"),
 }
 SIDES = tuple(_CLASSES)
 
