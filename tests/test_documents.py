@@ -351,14 +351,9 @@ def test_the_configuration_runs(folder: Path, environment: dict[str, str]) -> No
     pasted(["streamjoin", "data", "flights", "./"], "", folder, environment)
     (folder / "join.toml").write_text(configuration())
     done = pasted(["streamjoin", "run", "--config", "join.toml", "--json"], "", folder, environment)
-    ((expected,),) = (
-        duckdb.connect()
-        .sql(
-            f"""SELECT count(*) FROM '{folder}/kennedy.csv.gz' k, '{folder}/newark.csv.gz' n
+    query = f"""SELECT count(*) FROM '{folder}/kennedy.csv.gz' k, '{folder}/newark.csv.gz' n
         WHERE abs(epoch(k.ts) - epoch(n.ts)) <= 900 AND abs(k.distance - n.distance) <= 10
           AND abs(k.air_time - n.air_time) <= 5 AND k.distance > 1000"""
-        )
-        .fetchall()
-    )
+    ((expected,),) = duckdb.connect().sql(query).fetchall()
     assert json.loads(done.stdout)["matches"] == expected > 0
     assert len(done.stderr.splitlines()) == 1  # the line that says where Spark's log is

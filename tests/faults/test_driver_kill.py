@@ -140,7 +140,7 @@ def test_drivers_without_spark_are_killed_and_spark_goes_on(undisturbed: Path, t
 
 
 def test_drivers_are_killed_and_workers_while_cells_change(undisturbed: Path, tmp_path: Path) -> None:
-    """One checkpoint is killed before a commit, while its cells are moved, and after a commit.
+    """One checkpoint is killed before a commit, while its cells are moved, after it has some state, and after a commit.
 
     The last start asks for fewer cells again, and loses workers. The tests below do more of each.
     """
@@ -148,7 +148,8 @@ def test_drivers_are_killed_and_workers_while_cells_change(undisturbed: Path, tm
     lives = (
         ("before_commit", 1, "1x2"),
         ("moving", 0, "2x2"),
-        ("after_commit", 2, "2x2"),
+        ("some_state", 2, "2x2"),
+        ("after_commit", 3, "2x2"),
     )
     kill_each(table, checkpoint, undisturbed, lives)
     again = run_driver(table, checkpoint, "worker", str(BATCHES - 1), layout="2x1")

@@ -36,12 +36,12 @@ def test_half_a_minute_of_faults(tmp_path):
     (work := tmp_path / "work").mkdir()
     soak = Soak(
         work, tmp_path / "input", seconds=SECONDS, fault_every_s=SECONDS / 8, seed=1, kind="full", breaks=breaks,
-        least_faults=3, least_batches=10,
+        least_faults=3, least_batches=11,
     )  # fmt: skip
     verdict = soak.run()
     assert not verdict.violations, "\n".join(verdict.violations)
     assert len(verdict.faults) >= 3  # each kind comes once before one comes again
-    assert verdict.batches >= 10  # an idle machine does hundreds
+    assert verdict.batches > 10  # an idle machine does hundreds
     assert verdict.results > 0
 
 

@@ -36,9 +36,9 @@ class DuckDBSide:
         tables = [given.table(stream.name, task.slices) for stream in workload.join.streams]
         names = [stream.time for stream in workload.join.streams]
         times = [table[name].cast(pa.int64()).to_numpy() for table, name in zip(tables, names, strict=True)]
-        step_us = self._step_us(workload, min(int(ts[0]) for ts in times), given)
         end_us = given.ends_us[task.slices - 1]
         until_us = min(int(ts[0]) for ts in times)
+        step_us = self._step_us(workload, given, until_us)
         with duckdb.connect(config={"threads": usable_core_count()}) as database:
             windows = _Windows(database, workload.join, workload.cell_widths, tables)
             while until_us < end_us and time.perf_counter() - began < task.limit_s:
@@ -58,7 +58,7 @@ class DuckDBSide:
     def close(self) -> None:
         """Do nothing: each run closes its own database."""
 
-    def _step_us(self, workload: Workload, begin_us: int, given: SlicedInput) -> int:
+    def _step_us(self, workload: Workload, given: SlicedInput, begin_us: int) -> int:
         """Return the length of a micro-batch in event time."""
         return workload.micro_batch_us
 
@@ -66,7 +66,7 @@ class DuckDBSide:
 class LargeDuckDBSide(DuckDBSide):
     """The same in as many batches as ours."""
 
-    def _step_us(self, workload: Workload, begin_us: int, given: SlicedInput) -> int:
+    def _step_us(self, workload: Workload, given: SlicedInput, begin_us: int) -> int:
         return -(-(given.ends_us[-1] - begin_us) // len(given.ends_us))
 
 
