@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,11 +23,33 @@ quick_to_start()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use the `spark` fixture, and put the tests of the longest files first."""
+    """Mark the tests that use the `spark` fixture and further forms, and put the tests of the longest files first."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+    for item in _further_forms(items):
+        item.add_marker(pytest.mark.long)
     items.sort(key=lambda item: by_length(item.path))
+
+
+def _further_forms(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield the cases of tests marked `each_value` that have no value of an argument which others have not.
+
+    As few as meet each value remain: "each choice" of Ammann and Offutt, Introduction to Software Testing, 6.1.
+    """
+    cases: dict[str, dict[pytest.Item, set[tuple[str, str]]]] = defaultdict(dict)
+    for item in items:
+        if item.get_closest_marker("each_value") and isinstance(item, pytest.Function):
+            values = {(name, repr(value)) for name, value in item.callspec.params.items()}
+            cases[item.nodeid.partition("[")[0]][item] = values
+    for left in cases.values():
+        met: set[tuple[str, str]] = set()
+        while left:
+            most = max(left, key=lambda item: len(left[item] - met))
+            values = left.pop(most)
+            if values <= met:
+                yield most
+            met |= values
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,7 @@ def _cold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CellWindows, "tuning", tuning)
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["1x1", "1x2", "2x2"])
 @pytest.mark.parametrize("retain_batches", [0, 1, 3])

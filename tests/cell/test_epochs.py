@@ -71,6 +71,7 @@ def still(window: str, names: str = "lr") -> tuple[pa.Table, dict[str, list[dict
         return rows_of(batches.matches()), {name: told(batches, name) for name in ("punctuations", "late")}
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("exchange", ["reference", "packed"])

@@ -85,6 +85,7 @@ def test_rows_do_not_depend_on_where_windows_live(
         assert rows_of(batches.matches()) == still(window)[0]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("layout", ["1x1", "2x2"])
 @pytest.mark.parametrize("fates", [["live"], ["live", "live", "lost"], ["live", "runs"]], ids=" ".join)
 def test_a_block_goes_when_no_state_can_come_back_that_names_it(tmp_path: Path, layout: str, fates: list[str]) -> None:

@@ -44,6 +44,7 @@ def chain(made: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, obj
     return {cells: facts_of(root, restarted(root, cells)) for cells in (6, 2)}
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("dice", [0, 1, 12])
 @pytest.mark.parametrize("cells", [6, 2])

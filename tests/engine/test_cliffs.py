@@ -157,6 +157,7 @@ def drifting(width: float, count: int, begin: int, rng: np.random.Generator) -> 
     return {name: rows(count, begin, x=0.5 + width * (rng.random(count) - 0.5)) for name in "rs"}
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("factor", [100.0, 10_000.0])
 @pytest.mark.parametrize("span", ["20ms", "1h"])

@@ -77,6 +77,7 @@ def pairs_of(holds: Callable[[Columns, Columns], Pairs], points: Columns, interv
     return sorted(zip(*(places.tolist() for places in np.nonzero(found)), strict=True))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
     ("push", "options"),

@@ -340,6 +340,7 @@ def measured(rows: int, seed: int, odd: bool) -> pa.Table:
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("odd", [False, True])
 @pytest.mark.parametrize("bucket_rows", [None, 8])

@@ -128,6 +128,7 @@ def kill_each(
         before = len(so_far)
 
 
+@pytest.mark.long
 def test_drivers_without_spark_are_killed_and_spark_goes_on(undisturbed: Path, tmp_path: Path) -> None:
     """At each point but the first, all on one checkpoint."""
     table, checkpoint = tmp_path / "matches", tmp_path / "checkpoint"

@@ -41,6 +41,7 @@ def errors(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     return seen
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize(("actor", "point"), [(actor, point) for actor in WRITES for point in WRITES[actor]])
 @pytest.mark.parametrize("delta", ["log", "delta-rs"])

@@ -182,6 +182,7 @@ def gathered(module, count: int, exported=(0, 1, 0, 4), greatest=True):
     return rows, [*lists, [max(pair) for pair in zip(lists[0], lists[2], strict=True)]]
 
 
+@pytest.mark.each_value
 @MODULES
 @pytest.mark.parametrize("count", [0, 1, 3, 5000, 300_000])
 def test_rows_are_gathered_and_handed_to_arrow(module, count) -> None:

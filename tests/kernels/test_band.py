@@ -126,6 +126,7 @@ def test_grid_probe_is_the_oracle(case):
         assert (pairs, probe.candidates) == order
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [5e-324, 1e-300, 1e-3, 1.0, 1e15, 1e300])
 @pytest.mark.parametrize("width_factor", [1e-6, 1.0, 3.7])
@@ -212,6 +213,7 @@ BOUNDS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.02, 0.2, 1.0])
 @pytest.mark.parametrize("kinds", ["f", "i", "fi", "if", "ff", "ii"])

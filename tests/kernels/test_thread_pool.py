@@ -158,6 +158,7 @@ def test_helpers_end_with_their_pool_whatever_is_left_to_do(module) -> None:
     assert threads() == before
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes to fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")

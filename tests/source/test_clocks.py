@@ -156,6 +156,7 @@ SPRING = ["2024-03-31 01:30:00", "2024-03-31 02:30:00", "2024-03-31 03:30:00", "
 SPRING_US = [1_711_845_000_000_000, 1_711_848_600_000_000]  # 00:30Z and 01:30Z
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("form", SOURCES)
 @pytest.mark.parametrize(("clock", "right"), [(AUTUMN, AUTUMN_US), (HOURLY, HOURLY_US)], ids=["half-hourly", "hourly"])
 def test_local_times_are_utc_by_their_zone_and_order_wherever_a_batch_is_cut(

@@ -24,6 +24,7 @@ def opened(stream: Stream, on: str):  # type: ignore[no-untyped-def]
     return open_feed(bound.join.streams[0], bound.read_schemas[0])
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("size", [1, 7, 100])
 def test_a_record_is_computed_alike_in_every_format_and_cut(tmp_path: Path, form: str, size: int) -> None:

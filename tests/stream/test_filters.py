@@ -54,6 +54,7 @@ def tuples_of(bound: BoundJoin) -> dict[str, list[dict[str, Any]]]:
     return {"e": listed, "g": [row | {"ts": ts} for row, ts in zip(made, moment, strict=True)]}
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("exchange", ["reference", "packed"])
 @pytest.mark.parametrize(("layout", "batch_rows"), [("1x1", 1_000), ("2x1", 37), ("3x2", 11), ("1x2", 1)])

@@ -88,6 +88,7 @@ def expected(join: Join) -> tuple[list[tuple[Number, ...]], int]:
     return oracle_numbers(join, rows, until_us=until_us), until_us
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("layouts", [WHOLE, SPLIT], ids=["whole", "split"])
 @pytest.mark.parametrize("how", KINDS)
 @pytest.mark.parametrize(("exchange", "batch_rows", "blocks"), [("reference", 23, 0), ("packed", 1_000, 1 << 40)])
@@ -115,6 +116,7 @@ def test_cells_give_the_contracts_rows(
     assert (metrics["undecided_rows"][-1].as_py() > 0) == (how != "inner")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("blocks", [0, 1 << 40])
 @pytest.mark.parametrize("how", KINDS)
 def test_restarts_on_other_cells_change_no_row(
@@ -140,6 +142,7 @@ def test_restarts_on_other_cells_change_no_row(
         assert {path.name for path in (tmp_path / "blocks").iterdir()} == named
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("blocks", [0, 1 << 40])
 @pytest.mark.parametrize("how", ["semi", "anti"])
 def test_cells_of_three_streams_tell_of_each(

@@ -317,6 +317,7 @@ def test_edges(column: str, lo: float | None, hi: float | None, matches: int, tm
         assert batches.matches().num_rows == matches
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "window", ["l=5us,r=2us", "l=last 17,r=last 9", "l=every 2us for 5us,r=every 2us for 3us lag 1"]

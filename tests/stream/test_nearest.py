@@ -105,6 +105,7 @@ def test_cells_give_the_contracts_rows(
     assert read.num_rows == matches.num_rows
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("blocks", [0, 1 << 40])
 @pytest.mark.parametrize(("nearest", "how"), [(Nearest(2, BY), "left"), (Nearest(1, BY, "backward"), "inner")])
 def test_restarts_on_other_cells_change_no_row(

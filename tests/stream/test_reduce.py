@@ -140,6 +140,7 @@ def test_cells_give_the_contracts_rows(
         assert row["read"] == row["stored"] + row["late"] + row["rejected"] + row["filtered"]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("blocks", [0, 1 << 40])
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_restarts_on_other_cells_change_no_row(

@@ -52,6 +52,7 @@ def bound_of(streams: list[Stream], on: str) -> BoundJoin:
     return bind(Join(streams, on, "1d"), {stream.name: infer_schema(stream) for stream in streams})
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("exchange", ["reference", "packed"])
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "json"])

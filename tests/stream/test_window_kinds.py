@@ -80,6 +80,7 @@ def test_broken_records_count_and_match_nothing(window: str, tmp_path: Path) -> 
     assert all(result == answer for result in runs(join, tmp_path))
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("include", [False, True])
 @pytest.mark.parametrize("window", [*KINDS, "last 1"])

@@ -88,6 +88,7 @@ def test_windows_of_a_few_batches_are_written_once(tmp_path: Path) -> None:
     assert most_runs <= 6
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", ["large and small", *further("equal", "growing")])
 @pytest.mark.parametrize("spread_s", [1, 100])

@@ -19,6 +19,7 @@ from tests.support.examples import examples
 SECOND_US = 1_000_000
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", ["equal", "random", "large and small", "growing"])
 @pytest.mark.parametrize("spread_s", [1, 100])

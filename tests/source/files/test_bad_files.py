@@ -154,6 +154,7 @@ POISON: list[tuple[str, Callable[[Path], int]]] = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("ending", "poison"), POISON)
@@ -208,6 +209,7 @@ def test_a_bad_file_stops_the_planner_before_a_batch_has_it(
         feed(tmp_path).frontier(FilePosition(), 100)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("block_bytes", [7, 64, 150, 4096])
 @pytest.mark.parametrize("length", [99, 100, 101, 150])
 def test_a_line_is_too_long_wherever_its_reading_begins(
@@ -252,6 +254,7 @@ def test_values_of_another_type_are_rejected_one_by_one(tmp_path: Path, ending: 
     assert len(rejects(chunks)) == 6
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("ending", FORMATS)
 @pytest.mark.parametrize("late", [1, 3])

@@ -35,6 +35,7 @@ def mixed_text() -> str:
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("size", [1, 7, 1000])
 @pytest.mark.parametrize("delimiter", WRITTEN)
 def test_the_same_records_and_the_same_rejects(tmp_path: Path, delimiter: str, size: int) -> None:

@@ -38,6 +38,7 @@ def forget() -> None:
     text._begins.clear()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "csv.zst", "json", "json.bz2"])
 @pytest.mark.parametrize("size", [1, 4, 100])
 @pytest.mark.parametrize("written", WRITTEN)

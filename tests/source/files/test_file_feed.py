@@ -32,6 +32,7 @@ from tests.support.examples import examples
 ROWS = rows(40)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("ending", FORMATS)
 @pytest.mark.parametrize("size", [1, 7, 40, 1000])
 def test_batches_of_any_size_are_the_same_tuples(tmp_path: Path, ending: str, size: int) -> None:
@@ -70,6 +71,7 @@ def test_a_position_replays_from_any_process(tmp_path: Path) -> None:
         assert again == positions[low:]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("ending", FORMATS)
 @pytest.mark.parametrize("size", [7, 50, 1000])
 def test_the_parts_of_a_batch_are_its_records(

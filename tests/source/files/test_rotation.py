@@ -37,6 +37,7 @@ def compressed(path: Path) -> None:
     os.truncate(path, 0)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("how", [copytruncated, renamed, compressed])
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize(("lines", "after"), [(9, 0), (9, 2), (9, 40), (20_000, 2)])

@@ -503,6 +503,7 @@ def test_a_forked_process_goes_on_by_itself() -> None:
     assert join.save() == twin.save()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("chunk_rows", [64, CHUNK_ROWS])
 def test_a_push_that_another_overtook_is_refused(
@@ -787,6 +788,7 @@ def test_facts_that_lie_are_named() -> None:
     assert bucketed(join.forms, [runs, runs], [None, None]) == [runs, runs]
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("chunk_rows", [64, CHUNK_ROWS])
