@@ -42,7 +42,7 @@ _GROUPED = {
 }
 _THOUSANDS = {sign: re.compile(rf"[+-]?\d{{1,3}}({re.escape(sign)}\d{{3}})+") for sign in ",."}
 _TIME = re.compile(
-    r"(?=.*\d)(\d{1,4}[-/.]\w{1,9}[-/.]\d{1,4}|\d{1,2} [A-Za-z]{3,9}\.?,? \d{2,4}|\d{1,2}:\d{2}"
+    r"(?=.*\d)(?!.*([;|\t]|,(?! ?\d)))(\d{1,4}[-/.]\w{1,9}[-/.]\d{1,4}|\d{1,2} [A-Za-z]{3,9}\.?,? \d{2,4}|\d{1,2}:\d{2}"
     r"|[A-Za-z]{3},? .*\d{1,2}:\d{2}|\d\d-\d\d \d\d:\d\d|\d{8}T\d{4}).*"
 )
 _LINE_PROTOCOL = re.compile(r"[^\s,=]+(,[^\s,=]+=(\\.|[^\s,])+)* (\\.|[^\s=])+=(\"[^\"]*\"|\S)+( -?\d{9,20})?")
@@ -210,8 +210,8 @@ def _cut(lines: Sequence[str], delimiter: str, widths: tuple[int, ...] = ()) -> 
         found.kinds.append(kind)
         found.markers.append(markers)
         found.quality += quality / found.width
-    if delimiter == "blanks" and sum("\t" in line for line in lines) * 2 > len(lines):
-        found.quality *= 0.8  # tabs separate fields that may hold blanks
+    if delimiter != "\t" and sum("\t" in line for line in lines) * 2 > len(lines):
+        found.quality *= 0.8  # tabs separate fields that may hold blanks and signs
     ends_empty = found.width > 1 and found.kinds[-1] == "e"  # a delimiter at the end of each line
     if len(body[0]) != found.width - (ends_empty and len(body[0]) < found.width):
         found.quality *= 0.85  # nothing names the columns, or more stands before them

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import shlex
@@ -13,6 +15,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamjoin_ds import JoinEngine, Stream, look
 from streamjoin_ds.cli.main import group
@@ -28,6 +32,7 @@ from streamjoin_ds.spec.member.stream import STREAM_KEYS
 from streamjoin_ds.spool.writer import SpoolWriter
 from streamjoin_ds.survey.dialect import dialect_of, text_kind
 from streamjoin_ds.survey.survey import Survey, survey_of
+from tests.support.examples import examples
 from tests.support.topics import fake_topics
 from tests.survey.inputs import INPUTS, NINE, Input
 
@@ -157,6 +162,36 @@ def test_delimiters_are_those_that_duckdb_finds(one: Input, tmp_path: Path) -> N
 
 # DuckDB cuts these at the comma of a fraction, takes a delimiter at the end for none, or does not know their encoding.
 NOT_OF_DUCKDB = {"german.csv", "trailing.csv", "wide.csv", "latin.csv"}
+
+
+# What a column holds, a value drawn for each line; the first are times, and one of these is in every file.
+TIMES = [
+    *("2024-03-05 09:00:{:02}", "2024-03-05T09:00:{:02}Z", "05/03/2024 09:00:{:02}", "05.03.2024 09:00:{:02},120"),
+    *("Mar 5, 2024 09:00:{:02}", "Tue, 05 Mar 2024 09:00:{:02} GMT", "20240305T0900{:02}", "1709629207{:02}.5"),
+]
+FIELDS = {
+    "temp (C)": st.floats(-50, 50).map("{:.2f}".format),
+    "count": st.integers(0, 999).map(str),
+    "tmpf": st.sampled_from(["M", "T", "41.0", "7.5"]),  # with words for what is missing
+    "station": st.sampled_from(["JFK", "LGA", "pump 2 on"]),
+    "alarm": st.sampled_from(["", "3"]),
+}
+
+
+@examples(300)
+@given(st.data(), st.sampled_from(",;\t|"), st.sampled_from(TIMES), st.booleans())
+def test_any_delimiter_and_header_is_told(data: st.DataObject, delimiter: str, time: str, has_names: bool) -> None:
+    names = data.draw(st.lists(st.sampled_from([*FIELDS]), min_size=1, unique=True))
+    names.insert(data.draw(st.integers(0, len(names))), "time")
+    rows = [
+        [time.format(second) if name == "time" else data.draw(FIELDS[name]) for name in names]
+        for second in range(data.draw(st.integers(2, 6)))
+    ]
+    written = io.StringIO()
+    csv.writer(written, delimiter=delimiter).writerows([names, *rows] if has_names else rows)
+    found = dialect_of(written.getvalue())
+    assert found.options.get("delimiter", ",").replace("tab", "\t") == delimiter
+    assert [*found.columns][: len(names)] == names if has_names else found.options["header"] == 0
 
 
 def test_the_report_has_no_password() -> None:
