@@ -30,7 +30,7 @@ _DATES = (
     (r"\d{1,2}([ /.-])[A-Za-z]{3,9}\.?[ /.-]\d{4}", ("%d{0}%b{0}%Y",)),
     (r"\d{1,2}([ /.-])[A-Za-z]{3,9}\.?[ /.-]\d{2}", ("%d{0}%b{0}%y",)),
     (r"[A-Za-z]{3,9}\.? +\d{1,2}(,? )\d{4}", ("%b %d{0}%Y",)),
-    (r"[A-Za-z]{3},?( )\d{1,2} [A-Za-z]{3} \d{4}", ("%a, %d %b %Y", "%a %d %b %Y")),
+    (r"\d{4}([/.-])\d{3}(?=[T :])", ("%Y{0}%j",)),  # alone it may be any number of something
     (r"\d{4}( )[A-Za-z]{3,9}\.? +\d{1,2}", ("%Y{0}%b{0}%d",)),
     (r"\d{4}( )\d\d-\d\d", ("%Y{0}%m-%d",)),
     (r"\d{8}", ("%Y%m%d", "%d%m%Y", "%m%d%Y")),
@@ -54,8 +54,10 @@ def _forms_like(text: str) -> list[str]:
     """Return forms that look like a text."""
     if re.fullmatch(r"\d{10}|\d{12}|\d{14}", text):
         return ["%Y%m%d%H%M%S"[: len(text) - 2]]
-    if re.fullmatch(r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d{2}:\d{2}:\d{2} \d{4}", text):
-        return ["%a %b %d %H:%M:%S %Y"]
+    if unix := re.fullmatch(r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d{2}:\d{2}:\d{2}( [A-Z]{3,4})? \d{4}", text):
+        return ["%a %b %d %H:%M:%S %Z %Y" if unix[1] else "%a %b %d %H:%M:%S %Y"]
+    if day := re.match(r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*\.?(,? +)", text):
+        return [f"%a{day[1]}{form}" for form in _forms_like(text[day.end() :])]
     # The time of day before the date: 09:00:07 05-Mar-2024.
     if first := re.fullmatch(r"(\d{1,2}:\d{2}(?::\d{2})?)([ ,]+)(\d.*[-/.].*)", text):
         form = "%H:%M:%S"[: 3 * (1 + first[1].count(":")) - 1]

@@ -42,8 +42,9 @@ _GROUPED = {
 }
 _THOUSANDS = {sign: re.compile(rf"[+-]?\d{{1,3}}({re.escape(sign)}\d{{3}})+") for sign in ",."}
 _TIME = re.compile(
-    r"(?=.*\d)(?!.*([;|\t]|,(?! ?\d)))(\d{1,4}[-/.]\w{1,9}[-/.]\d{1,4}|\d{1,2} [A-Za-z]{3,9}\.?,? \d{2,4}|\d{1,2}:\d{2}"
-    r"|[A-Za-z]{3},? .*\d{1,2}:\d{2}|\d\d-\d\d \d\d:\d\d|\d{8}T\d{4}).*"
+    r"(?=.*\d)(?!.*([;|\t]|,(?! ?\d| [A-Z][a-z])))"  # no delimiter but that of '5 Mar, 2024', and of a fraction
+    r"(\d{1,4}[-/.]\w{1,9}[-/.]\d{1,4}|\d{1,2} [A-Za-z]{3,9}\.?,? \d{2,4}|\d{1,2}:\d{2}"
+    r"|[A-Z][a-z]{2,8},? .*\d{1,2}:\d{2}|\d\d-\d\d \d\d:\d\d|\d{8}T\d{4}).*"
 )
 _LINE_PROTOCOL = re.compile(r"[^\s,=]+(,[^\s,=]+=(\\.|[^\s,])+)* (\\.|[^\s=])+=(\"[^\"]*\"|\S)+( -?\d{9,20})?")
 _PROMETHEUS = re.compile(r"# (HELP|TYPE) [a-zA-Z_:]")

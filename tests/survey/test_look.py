@@ -7,7 +7,7 @@ import io
 import json
 import re
 import shlex
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import deltalake
@@ -192,6 +192,54 @@ def test_any_delimiter_and_header_is_told(data: st.DataObject, delimiter: str, t
     found = dialect_of(written.getvalue())
     assert found.options.get("delimiter", ",").replace("tab", "\t") == delimiter
     assert [*found.columns][: len(names)] == names if has_names else found.options["header"] == 0
+
+
+FORMS = [
+    *(
+        "%Y-%m-%d %H:%M:%S",
+        "%Y-%m-%dT%H:%M:%SZ",
+        "%Y-%m-%d %H:%M:%S+00:00",
+        "%Y/%m/%d %H:%M:%S",
+        "%Y-%m-%d %I:%M:%S %p",
+    ),
+    *("%d/%m/%Y %H:%M:%S", "%m/%d/%Y %I:%M:%S %p", "%m-%d-%Y %H:%M:%S", "%d.%m.%Y %H:%M:%S", "%H:%M:%S %d/%m/%Y"),
+    *(
+        "%d-%b-%Y %H:%M:%S",
+        "%d %B %Y %H:%M:%S",
+        "%b %d, %Y %H:%M:%S",
+        "%A, %B %d, %Y %H:%M:%S",
+        "%d/%b/%Y:%H:%M:%S +0000",
+    ),
+    *("%a, %d %b %Y %H:%M:%S GMT", "%a %b %d %H:%M:%S UTC %Y", "%Y%m%d%H%M%S", "%Y%m%dT%H%M%S", "%Y-%j %H:%M:%S", "%s"),
+]
+# Numbers that may pass for times, or for parts of them.
+BESIDE = {"id": 10_000, "serial": 1_650_399_948, "count": 0, "hour": 16, "year": 2024}
+
+
+@examples(80)
+@given(
+    form=st.sampled_from(FORMS),
+    begin=st.datetimes(datetime(2005, 1, 1), datetime(2026, 6, 1)),
+    step_s=st.sampled_from([1, 10, 60, 3600, 432_000]),
+    rows=st.integers(3, 9),
+    beside=st.lists(st.sampled_from([*BESIDE]), min_size=1, unique=True),
+)
+def test_any_form_of_a_time_is_told_or_is_a_guess(
+    form: str, begin: datetime, step_s: int, rows: int, beside: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    names = sorted(["Time", *beside])
+    times = [begin.replace(microsecond=0, tzinfo=timezone.utc) + timedelta(seconds=step_s * n) for n in range(rows)]
+    shown = [str(int(time.timestamp())) if form == "%s" else time.strftime(form) for time in times]
+    path = tmp_path_factory.mktemp("look") / "a.csv"
+    with path.open("w", newline="") as file:
+        fields = [[shown[n] if name == "Time" else BESIDE[name] + n for name in names] for n in range(rows)]
+        csv.writer(file).writerows([names, *fields])
+    found = look(str(path)).surveys[0]
+    assert found.stream is not None, found.remarks
+    right = [f"{time:%Y-%m-%dT%H:%M:%SZ}" for time in times]
+    told = [row["event time"] for row in found.first]
+    assert told == right[: len(told)] or found.guesses
+    assert "Time" in str(found.stream.time)
 
 
 def test_the_report_has_no_password() -> None:
