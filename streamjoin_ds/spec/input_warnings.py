@@ -310,6 +310,8 @@ class InputWarnings:
         )
         where = "before 1990" if seen.first[0][1] < _EARLY_US else "more than a year ahead of the clock"
         meant = "" if factor is None else _meant(seen.first[0][1], factor, now_us)
+        if stream.source is None and not meant:
+            return  # a program may count its time from any moment
         yield f"stream {stream.name}: its first event times, of column '{stream.time}', lie {where}: {shown}.{meant}"
 
     def _days(self, stream: Stream) -> Iterator[str]:

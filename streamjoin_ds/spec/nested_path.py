@@ -127,7 +127,7 @@ def inner_hint(columns: pa.Schema, name: str) -> str | None:
     found = inner_path(name)
     if found is None:
         paths = [path_text(path) for path in _paths_within(columns) if path[-1] == name]
-        return f"did you mean {' or '.join(repr(path) for path in paths[:3])}? It lies within a column" if paths else None
+        return f"did you mean {' or '.join(map(repr, paths[:3]))}? It lies within a column" if paths else None
     if columns.names.count(found[0]) != 1:
         return None
     kind = columns.field(found[0]).type

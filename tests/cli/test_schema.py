@@ -266,7 +266,7 @@ def test_it_refuses_what_the_command_refuses_and_nothing_else(key: str, tmp_path
             "[streams.r]\npassword = 'x'",
             "stream r has an unknown key 'password'. Hint: one of source",
         ),
-        ("[streams.r]\nidle_timeot = '5s'", "stream r has an unknown key 'idle_timeot'. Hint: did you mean 'idle_timeout'"),
+        ("[streams.r]\nidle_timeot = '5s'", "has an unknown key 'idle_timeot'. Hint: did you mean 'idle_timeout'"),
         ("[streams.r]\nmax_delay = '5s'", "Hint: max_delay is of the whole join: write it above the first [streams.r]"),
         ("available_now = 'false'", "available_now is not true or false. Hint: give true or false, or leave it out"),
         ("threads = 2.5", "threads is not a whole number. Hint: give a whole number, or leave it out"),
