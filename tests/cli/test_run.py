@@ -404,7 +404,7 @@ def test_a_run_for_people_ends_with_the_ledger_and_the_table(tmp_path: Path) -> 
     assert done.stdout == ""
     matches = table("matches").num_rows
     assert matches > 100
-    assert f"{matches:,} matches in 1 batches" in done.stderr
+    assert f"{matches:,} matches in 1 batch, " in done.stderr
     assert "Ledger (read = stored + late + rejected + filtered + duplicates)" in done.stderr
     assert "table: matches" in done.stderr
     changed = invoke("run", *STREAMS, *BANDS, *TARGET, "--window", "6s", "--available-now")
