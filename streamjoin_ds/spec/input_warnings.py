@@ -239,8 +239,8 @@ class InputWarnings:
             of_column = f"column {column}: " if column else ""
             count = rejected.get(stream, 0)
             counted = f"stream {stream}: {count} of {self.records.format(read.get(stream, 0))}"
-            told = "is a reject" if count == 1 else "are rejects, one for this"
-            yield f"{counted} {told}: {of_column}{reason}{_all_in(where)}"
+            what = "is a reject" if count == 1 else "are rejects, one for this"
+            yield f"{counted} {what}: {of_column}{reason}{_all_in(where)}"
 
     def late(self, name: str, seen: LateSeen, read: int, largest_us: int | None, where: str = "") -> Iterator[str]:
         """Yield a text where late records are new in a stream, or are more than 1 % of it for the first time.

@@ -63,9 +63,7 @@ def joined_frames(
     found = pa.concat_tables([engine.result_schema.empty_table(), *rows, engine.finish()])
     is_moment = join.window.kind == "time" and not any(map(join.window.extent, range(len(join.streams))))
     if is_moment and len(join.streams) > 1 and not found.num_rows:
-        _log.warning(
-            "no rows are partners: the window is 0s, so partners have one event time; WITHIN 2 SECONDS widens it"
-        )
+        _log.warning("no rows are partners: with a window of 0s they have one event time; WITHIN 2 SECONDS widens it")
     return found
 
 
