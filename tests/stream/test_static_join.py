@@ -118,6 +118,8 @@ def test_odd_event_times_are_told(caplog: pytest.LogCaptureFixture) -> None:
     late = [one.assign(ts=one.ts + pd.Timedelta(days=20_000)) for one in (E, W)]
     assert len(join().match(*late)) == counted(E, W)
     assert not caplog.text
+    join().match(*(one.assign(ts=range(len(one))) for one in late))  # counted from any moment
+    assert not caplog.text
     join().match(*(one.assign(ts=one.ts.astype("int64") // 10**6) for one in late))
     assert "Are they milliseconds? With time_unit='ms'" in caplog.text
     join().match(late[0], late[1].assign(ts=late[1].ts + pd.Timedelta(hours=2)))
