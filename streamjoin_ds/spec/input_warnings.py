@@ -201,12 +201,15 @@ class InputWarnings:
         What the records are that are counted: "the {} records of a batch".
     clock : callable
         Returns seconds since 1970.
+    any_origin : bool
+        Whether times may count from any moment, as those of a program: then only a likely unit is told.
     """
 
     bound: BoundJoin
     columns: InputColumns = field(default_factory=_Unknown)
     records: str = "the {} records of a batch"
     clock: Callable[[], float] = time.time
+    any_origin: bool = False
     _rejects: dict[str, set[tuple[str | None, str]]] = field(default_factory=dict)
     _late: dict[str, bool] = field(default_factory=dict)  # by stream: whether many were told of
     _seen: dict[str, TimesSeen] = field(default_factory=dict)
@@ -312,8 +315,8 @@ class InputWarnings:
         )
         where = "before 1990" if seen.first[0][1] < _EARLY_US else "more than a year ahead of the clock"
         meant = "" if factor is None else _meant(seen.first[0][1], factor, now_us)
-        if stream.source is None and "time_unit" not in meant:
-            return  # a program may count its time from any moment
+        if self.any_origin and "time_unit" not in meant:
+            return
         yield f"stream {stream.name}: its first event times, of column '{stream.time}', lie {where}: {shown}.{meant}"
 
     def _days(self, stream: Stream) -> Iterator[str]:

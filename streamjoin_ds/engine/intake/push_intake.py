@@ -291,7 +291,7 @@ class PushIntake:
         self._keys = [unique_key(bound, stream) for stream in range(len(self._names))]
         self._devices = [stream.device_columns for stream in bound.join.streams]
         self._given = _GivenColumns()
-        self._warnings = InputWarnings(bound, self._given, "the {} rows so far")
+        self._warnings = InputWarnings(bound, self._given, "the {} rows so far", any_origin=True)
         self._unseen = set(range(len(self._names)))  # streams of which no row came
         self._late = [LateSeen() for _ in self._names]
         self._has_stamps = any(map(bound.stamps, range(len(self._names))))
