@@ -228,7 +228,8 @@ class CheckpointIdentity:
             changed = ", ".join(_changes(self.bound, bound))
             msg = f"this checkpoint belongs to another join; changed: {changed}"
             hint = (
-                "restore the join's former definition, or start the changed one with a new checkpoint and a new table"
+                "restore the join's former definition, which streamjoin inspect CHECKPOINT shows, or start the changed "
+                "one with a new checkpoint and a new table"
             )
             raise FingerprintMismatchError(msg, name=changed, hint=hint)
 

@@ -110,7 +110,8 @@ class Checkpoint:
     list only streams that have any. `next_versions` lists the streams over Delta tables: the version to which the next
     row belongs.
     `partitions` lists the streams that have any. `backlog` is what was known and not read when that batch was planned.
-    `layout` is the layout of new tuples; `older_layouts` are those of tuples that came before it changed.
+    `definition` has the lines that say what the join is. `layout` is the layout of new tuples; `older_layouts` are
+    those of tuples that came before it changed.
     """
 
     path: str
@@ -126,6 +127,7 @@ class Checkpoint:
     next_versions: dict[str, int] = field(default_factory=dict)
     partitions: dict[str, PartitionFacts] = field(default_factory=dict)
     backlog: BacklogFacts = field(default_factory=BacklogFacts)
+    definition: tuple[str, ...] = ()
 
     @property
     def blocks(self) -> dict[str, int | None]:
@@ -202,6 +204,8 @@ def inspected(session: Callable[[], SparkSession], checkpoint: str, blocks: str 
     cells = [_cell(sizes, names, blob, numbers[label], partition) for label, partition, blob in rows]
     cells.sort(key=lambda cell: cell.cell)
     found = Checkpoint(str(folder), join_id, names, layout, batch_id, tuple(cells), prefix)
+    if identity is not None:
+        found = replace(found, definition=tuple(line.strip() for line in repr(identity.bound.join).splitlines()[1:]))
     if identity is None or batch_id is None or identity.order_by is not None:
         return found
     batch = logged_plan(sparks, batch_id, identity.bound.join.streams)

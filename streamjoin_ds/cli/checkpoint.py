@@ -50,6 +50,8 @@ def inspect(checkpoint: str, with_blocks: bool, blocks_in: str | None, as_json: 
     if found.older_layouts:
         layout += f"; older tuples are still in {', '.join(found.older_layouts)}"
     click.echo(f"join {found.join_id} of {', '.join(found.streams)}{layout}")
+    for line in found.definition:
+        click.echo(f"  {line}")
     if found.batch_id is None:
         click.echo("no batch is committed yet")
         return

@@ -1,8 +1,7 @@
-"""``streamjoin data``: a small recorded data set that comes with the package, to try joins on."""
+"""``streamjoin data``: files that come with the package: recorded data to try joins on, and what watches a join."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -16,13 +15,13 @@ __all__ = ["DATA_SETS", "DataSet", "command", "put_files"]
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set: files under ``streamjoin_ds/_data/<name>``, where a README says where they come from."""
+    """Files under ``streamjoin_ds/_data/<name>``; of recorded data a README says where they come from."""
 
     summary: str
     files: tuple[str, ...]
 
 
-DATA_SETS: Mapping[str, DataSet] = {
+DATA_SETS: dict[str, DataSet] = {
     "flights": DataSet(
         "departures from New York's airports Kennedy and Newark, January 2013 (US Department of Transportation, CC0)",
         ("kennedy.csv.gz", "newark.csv.gz"),
@@ -33,15 +32,22 @@ DATA_SETS: Mapping[str, DataSet] = {
     ),
 }
 
+_SETS = DATA_SETS | {
+    "monitoring": DataSet(
+        "a configuration and alert rules for Prometheus, and a dashboard for Grafana (docs/watching.md)",
+        ("prometheus.yml", "alerts.yml", "dashboard.json"),
+    ),
+}
 
-@click.command("data", short_help="Put a small recorded data set into a folder, to try joins on.")
-@click.argument("name", type=click.Choice(list(DATA_SETS)))
+
+@click.command("data", short_help="Put recorded data to try joins on, or what watches a join, into a folder.")
+@click.argument("name", type=click.Choice(list(_SETS)))
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 def command(name: str, folder: Path) -> None:
-    """Put the files of a recorded data set into FOLDER. A file with other content is not replaced: it is an error."""
+    """Put files that come with the package into FOLDER. A file with other content is not replaced: it is an error."""
     for file in put_files(name, folder):
         click.echo(file)
-    click.echo(f"{name}: {DATA_SETS[name].summary}")
+    click.echo(f"{name}: {_SETS[name].summary}")
 
 
 def put_files(name: str, folder: Path) -> list[Path]:
@@ -53,7 +59,7 @@ def put_files(name: str, folder: Path) -> list[Path]:
         A file is there with other content.
     """
     root = files("streamjoin_ds") / "_data" / name
-    contents = {file: (root / file).read_bytes() for file in DATA_SETS[name].files}
+    contents = {file: (root / file).read_bytes() for file in _SETS[name].files}
     for file, content in contents.items():
         target = folder / file
         if target.exists() and (not target.is_file() or target.read_bytes() != content):

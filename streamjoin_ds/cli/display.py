@@ -220,7 +220,8 @@ class Display:
             self.console.print(told, highlight=False, soft_wrap=True)
         for name, size in totals.held_back_bytes.items():
             self.console.print(f"stream {name}: {size:,} bytes of an unfinished last line are not read yet")
-        done = f"{facts['matches']:,} matches in {facts['batches']} batches, {facts['seconds']:.1f} s"
+        batches = f"{facts['batches']} batch{'' if facts['batches'] == 1 else 'es'}"
+        done = f"{facts['matches']:,} matches in {batches}, {facts['seconds']:.1f} s"
         if there is not None:
             done = f"nothing new was read, {facts['seconds']:.1f} s; {there[0]:,} matches are there from before"
         told = f"{done}; {complete_before(facts)}; table: {to}"

@@ -48,7 +48,7 @@ _COMMANDS = {
     "sql": ("sql:command", "Run the joins that a text of SQL statements asks for."),
     "demo": ("demo:command", "Join ships at sea as two live streams, and see which come near each other."),
     "intake": ("intake:command", "Keep messages of MQTT or HTTP in a folder that a join reads."),
-    "data": ("data:command", "Put a small recorded data set into a folder, to try joins on."),
+    "data": ("data:command", "Put recorded data to try joins on, or what watches a join, into a folder."),
     "look": ("look:command", "Show what a file, folder, topic or table is, and how a join reads it."),
     "new": ("new:command", "Write a join of two sources as a file of TOML, with comments, to begin with."),
     "explore": ("explore:command", "Show how many matches other bands, windows and delays would give."),

@@ -105,9 +105,10 @@ def _lines(found: Look, name: str, on: tuple[str, ...], window: str | None) -> I
 
 def _stream(survey: Survey) -> Iterator[str]:
     assert survey.stream is not None, "it was refused"
-    yield f"# {_one_line('; '.join(f'{name} {text}' for name, text in survey.words.items()))}"
-    how = f": {survey.clock.words}" if survey.clock is not None else ""
-    yield f"# event time {_one_line(str(survey.options.get('time', survey.stream.time)) + how)}"
+    words = (text if name == "what" else f"{name}: {text}" for name, text in survey.words.items())
+    yield f"# {_one_line('; '.join(words))}"
+    how = f", {survey.clock.words}" if survey.clock is not None else ""
+    yield f"# event time: {_one_line(str(survey.options.get('time', survey.stream.time)) + how)}"
     yield from (f"# {_one_line(text)}" for text in survey.remarks)
     yield from (f"# a guess: {_one_line(text)}" for text in survey.guesses)
     yield toml_stanza(survey)

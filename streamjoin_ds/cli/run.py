@@ -34,20 +34,22 @@ if TYPE_CHECKING:
 
     from streamjoin_ds.stream.local_query import LocalQuery
 
-__all__ = ["check_request", "command", "opened", "run_join", "run_queries"]
+__all__ = ["check_request", "command", "held_back", "opened", "run_join", "run_queries"]
 
 
 _POLL_S = 1  # seconds between two looks for Ctrl-C or SIGTERM
 
 
-def _held_back(progress: Any) -> dict[str, int]:
+def held_back(progress: Any) -> dict[str, int]:
     """Return for each stream the bytes of an unfinished last line, as the query's last progress says.
 
     Empty where there is none, or the source has not reported yet.
     """
-    if not progress or not progress["sources"] or not progress["sources"][0].get("latestOffset"):
+    if not progress or not progress["sources"]:
         return {}
-    reported = progress["sources"][0]["latestOffset"]
+    source = progress["sources"][0]
+    # pyspark before 4.2 gives an offset as Python writes a dict. Only its JSON is Spark's own.
+    reported = (json.loads(source.json) if hasattr(source, "json") else source).get("latestOffset") or {}
     facts = json.loads(reported) if isinstance(reported, str) else reported
     return {name: int(size) for name, size in facts.get("held_back_bytes", {}).items() if size}
 
@@ -142,7 +144,7 @@ def run_queries(start: Callable[[], Sequence[StreamingQuery | LocalQuery]], disp
                     break
             for query, display in zip(queries, displays, strict=True):
                 query.stop()
-                display.totals.held_back_bytes = _held_back(query.lastProgress)
+                display.totals.held_back_bytes = held_back(query.lastProgress)
         return not interrupted
     finally:
         for query in queries:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from pyarrow import fs, parquet
 
 from streamjoin_ds.blocks.object_store import asked, open_remote
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 _LOCAL = fs.LocalFileSystem()
+_DECODER = msgspec.json.Decoder()
 _TEXT, _NUMBER = (str,), (int,)
 # By action: the types of its facts that this package reads. Of those in the second place each may be absent or null.
 _ACTIONS: dict[str, tuple[dict[str, tuple[type, ...]], dict[str, tuple[type, ...]]]] = {
@@ -81,7 +83,7 @@ def read_actions(filesystem: fs.FileSystem, table_folder: str, version: int) -> 
     except FileNotFoundError:
         return None
     try:
-        actions = [json.loads(line) for line in data.splitlines() if line.strip()]
+        actions = _lines(data)
         for action in actions:
             _check(action)
     except MALFORMED as error:
@@ -90,6 +92,14 @@ def read_actions(filesystem: fs.FileSystem, table_folder: str, version: int) -> 
             message, name=table_folder, hint="if it was changed by hand, restore it from a copy of the table"
         ) from error
     return actions
+
+
+def _lines(data: bytes) -> list[dict[str, Any]]:
+    """Return the objects of lines of JSON."""
+    try:
+        return _DECODER.decode_lines(data)
+    except ValueError:  # the standard library's reader takes a little more, which some writer may have written
+        return [json.loads(line) for line in data.splitlines() if line.strip()]
 
 
 def _check(action: dict[str, Any]) -> None:

@@ -445,7 +445,8 @@ class JoinEngine:
                 msg = f"the join has no stream '{name}'"
                 raise ArgumentError(msg, name=name, hint=names_hint(name, self._names, "the streams are"))
         if self._bound is None:
-            rows = {name: as_table(given, f"stream {name}") for name, given in rows.items()}
+            times = {stream.name: stream.time for stream in self._streams}
+            rows = {name: as_table(given, f"stream {name}", times[name]) for name, given in rows.items()}
             if not isinstance(self._asked, BoundJoin) and self._schemas.learn(self._with_tables(rows)):
                 self._bind()
         if self._bound is None:

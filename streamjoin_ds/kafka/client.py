@@ -66,6 +66,9 @@ PASSING = frozenset(
         "_WAIT_COORD",
     }
 )
+_NOT_REACHED = ("_RESOLVE", "_TRANSPORT")
+# How librdkafka begins an error about a broker whose address is not of the settings: it is then told with its id.
+_ADVERTISED = re.compile(r"(?:\w+://)?([^/\s]+:\d+)/\d+: ")
 _SETTING = re.compile(r"configuration property[: ]*\"?([a-z][a-z0-9._]*)|\b(ssl(?:\.[a-z]+)+|sasl(?:\.[a-z]+)+)\b")
 
 
@@ -85,10 +88,13 @@ class ClientErrors:
 
     def __init__(self) -> None:
         self.names: set[str] = set()
+        self.advertised: str | None = None  # the address of a broker that another one told, and that is not reached
 
     def __call__(self, error: Any) -> None:
         """Keep the name of an error; librdkafka calls this."""
         self.names.add(str(error.name()))
+        if error.name() in _NOT_REACHED and (found := _ADVERTISED.match(str(error.str()))):
+            self.advertised = found[1]
 
     @property
     def is_refused(self) -> bool:
@@ -120,8 +126,8 @@ def refused_setting(text: str) -> ArgumentError:
     return ArgumentError(msg, name=name or "settings", hint="its names and values: librdkafka's CONFIGURATION.md")
 
 
-def refusal(name: str, topic: str) -> StreamJoinError:
-    """Return the error for one of librdkafka's, by its name."""
+def refusal(name: str, topic: str, advertised: str | None = None) -> StreamJoinError:
+    """Return the error for one of librdkafka's, by its name; `advertised` as of `ClientErrors`."""
     if name in _ACCESS:
         setting, hint = _ACCESS[name]
         return KafkaAccessError(f"the brokers refuse to let topic {topic} be read: {name}", name=setting, hint=hint)
@@ -133,4 +139,9 @@ def refusal(name: str, topic: str) -> StreamJoinError:
         "correct the URL's host:port (bootstrap.servers), or start the broker; where it wants TLS or a login, "
         "set security.protocol"
     )
+    if advertised is not None:
+        hint = (
+            f"the cluster tells {advertised} as a broker's address (its advertised.listeners), which is not reached "
+            "from here: make that name known, start that broker, or have it advertise an address that is reached"
+        )
     return KafkaUnreachableError(msg, name="bootstrap.servers", hint=hint)

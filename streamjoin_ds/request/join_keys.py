@@ -22,6 +22,7 @@ from typing import Annotated, Any
 import msgspec
 
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.member.option_key import LIST, LISTS, TABLE, OptionKey
 from streamjoin_ds.spec.member.stream import PER_STREAM, STREAM_KEYS
 from streamjoin_ds.spec.member.table import TABLE_KEYS
@@ -168,7 +169,7 @@ def read_join_file(path: Path) -> dict[str, Any]:
             JOIN_KEYS[name].check(value, name, name)
         else:
             msg = f"the file {path} has an unknown key '{name}'"
-            raise ArgumentError(msg, name=name, hint=f"one of streams, {', '.join(JOIN_KEYS)}, tables")
+            raise ArgumentError(msg, name=name, hint=names_hint(name, ["streams", *JOIN_KEYS, "tables"], "one of"))
     return facts
 
 
@@ -181,7 +182,10 @@ def _check_members(key: str, tables: object) -> None:
         for name, value in table.items():
             if name not in keys:
                 msg = f"{what} {member} has an unknown key '{name}'"
-                raise ArgumentError(msg, name=name, hint=f"one of {', '.join(keys)}")
+                hint = names_hint(name, [*keys], "one of")
+                if name in JOIN_KEYS:  # TOML gives what stands below a table's heading to that table
+                    hint = f"{name} is of the whole join: write it above the first [{key}.{member}]"
+                raise ArgumentError(msg, name=name, hint=hint)
             keys[name].check(value, f"{name} of {what} {member}", name)
 
 

@@ -13,7 +13,7 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Sequence
 from datetime import date
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ColumnError, SchemaDriftError
 from streamjoin_ds.spec.nested_values import is_list
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = [
     "INT64_MAX",
@@ -46,6 +49,7 @@ __all__ = [
     "names_hint",
     "needed_columns",
     "not_of_type",
+    "pandas_table",
     "parts_of",
     "result_name",
     "result_type",
@@ -134,6 +138,28 @@ def _field(text: str, depth: int) -> pa.Field:
     kind = ":".join(rest).strip()
     plain = kind.removesuffix(_NOT_NULL)
     return pa.field(name.strip(), _type(plain, depth + 1), nullable=plain == kind)
+
+
+def pandas_table(frame: pandas.DataFrame, whose: str, time: str | None) -> pa.Table:
+    """Return a pandas frame as a table; its index is a column if it is the event time, or times.
+
+    Raises
+    ------
+    ColumnError
+        A column holds values of several types.
+    """
+    index = frame.index
+    if time is not None and time not in frame.columns and (time in index.names or index.dtype.kind == "M"):
+        frame = (frame if any(index.names) else frame.rename_axis(time)).reset_index()
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        found = re.search("column (.*) with type", str(error.args[-1]))
+        if found is None:
+            raise
+        msg = f"column '{found[1]}' of {whose} holds values of several types"
+        hint = f"make them one, such as frame.astype({{{found[1]!r}: str}}), or drop the column"
+        raise ColumnError(msg, name=found[1], hint=hint) from None
 
 
 def parts_of(text: str, separator: str) -> list[str]:

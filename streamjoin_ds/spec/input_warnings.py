@@ -201,12 +201,15 @@ class InputWarnings:
         What the records are that are counted: "the {} records of a batch".
     clock : callable
         Returns seconds since 1970.
+    any_origin : bool
+        Whether times may count from any moment, as those of a program: then only a likely unit is told.
     """
 
     bound: BoundJoin
     columns: InputColumns = field(default_factory=_Unknown)
     records: str = "the {} records of a batch"
     clock: Callable[[], float] = time.time
+    any_origin: bool = False
     _rejects: dict[str, set[tuple[str | None, str]]] = field(default_factory=dict)
     _late: dict[str, bool] = field(default_factory=dict)  # by stream: whether many were told of
     _seen: dict[str, TimesSeen] = field(default_factory=dict)
@@ -237,8 +240,10 @@ class InputWarnings:
             told.add(kind)
             column, reason = kind
             of_column = f"column {column}: " if column else ""
-            counted = f"stream {stream}: {rejected.get(stream, 0)} of {self.records.format(read.get(stream, 0))}"
-            yield f"{counted} are rejects, one for this: {of_column}{reason}{_all_in(where)}"
+            count = rejected.get(stream, 0)
+            counted = f"stream {stream}: {count} of {self.records.format(read.get(stream, 0))}"
+            what = "is a reject" if count == 1 else "are rejects, one for this"
+            yield f"{counted} {what}: {of_column}{reason}{_all_in(where)}"
 
     def late(self, name: str, seen: LateSeen, read: int, largest_us: int | None, where: str = "") -> Iterator[str]:
         """Yield a text where late records are new in a stream, or are more than 1 % of it for the first time.
@@ -310,6 +315,8 @@ class InputWarnings:
         )
         where = "before 1990" if seen.first[0][1] < _EARLY_US else "more than a year ahead of the clock"
         meant = "" if factor is None else _meant(seen.first[0][1], factor, now_us)
+        if self.any_origin and "time_unit" not in meant:
+            return
         yield f"stream {stream.name}: its first event times, of column '{stream.time}', lie {where}: {shown}.{meant}"
 
     def _days(self, stream: Stream) -> Iterator[str]:

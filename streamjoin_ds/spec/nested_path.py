@@ -11,7 +11,7 @@ null: a key, a place in a list, or what holds it.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -123,9 +123,12 @@ def inner_type(columns: pa.Schema, name: str) -> pa.DataType | None:
 
 
 def inner_hint(columns: pa.Schema, name: str) -> str | None:
-    """Return what there is where a path leads to nothing; None for what is no path into a column."""
+    """Return what there is where a name leads to nothing; None where no column has anything to do with it."""
     found = inner_path(name)
-    if found is None or columns.names.count(found[0]) != 1:
+    if found is None:
+        paths = [path_text(path) for path in _paths_within(columns) if path[-1] == name]
+        return f"did you mean {' or '.join(map(repr, paths[:3]))}? It lies within a column" if paths else None
+    if columns.names.count(found[0]) != 1:
         return None
     kind = columns.field(found[0]).type
     for place in range(len(found[1])):
@@ -137,6 +140,15 @@ def inner_hint(columns: pa.Schema, name: str) -> str | None:
             return f"'{held}' is {'a list: its elements are ' + held + '[0], ...' if is_list(kind) else str(kind)}"
         kind = inner
     return None
+
+
+def _paths_within(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Give the paths to the fields of structs."""
+    for field in fields:
+        if above:
+            yield (*above, field.name)
+        if pa.types.is_struct(field.type):
+            yield from _paths_within(field.type, (*above, field.name))
 
 
 def with_paths(columns: pa.Schema, names: Iterable[str]) -> pa.Schema:

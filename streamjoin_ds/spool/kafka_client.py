@@ -111,7 +111,7 @@ class KafkaClient:
             while self._tick():
                 self._take(self._consumer.consume(_MOST_MESSAGES, timeout=_TICK_S))
                 if self._errors.is_refused:
-                    raise refusal(self._errors.cause(), self._topic)
+                    raise refusal(self._errors.cause(), self._topic, self._errors.advertised)
                 self._look_for_brokers()
                 if time.monotonic() - looked_s > _LOOK_S:
                     looked_s = time.monotonic()
@@ -141,7 +141,7 @@ class KafkaClient:
             if not self._tick():
                 raise StoppedError
         cause = name if not is_passing else self._errors.cause(name)
-        refused = refusal(cause, self._topic)
+        refused = refusal(cause, self._topic, self._errors.advertised)
         if refused.code != "KAFKA_UNREACHABLE":
             raise refused
         msg = f"no broker of {self._address.servers} can be reached: {cause}"
@@ -201,7 +201,7 @@ class KafkaClient:
             except self._kafka.KafkaException as error:
                 name = str(error.args[0].name())
             if name not in PASSING or self._errors.is_refused or time.monotonic() > until_s:
-                raise refusal(self._errors.cause(name), self._topic)
+                raise refusal(self._errors.cause(name), self._topic, self._errors.advertised)
             if not self._tick():
                 raise StoppedError
             time.sleep(_PAUSE_S)

@@ -23,7 +23,7 @@ from streamjoin_ds.source.delta.delta_feed import with_table
 from streamjoin_ds.source.generator import parse_generator
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import duration_us
-from streamjoin_ds.spec.columns import SEQ, TS, result_type
+from streamjoin_ds.spec.columns import SEQ, TS, names_hint, result_type
 from streamjoin_ds.spec.duplicates import UniqueKey, unique_key
 from streamjoin_ds.spec.member.computed_columns import all_columns, with_written
 from streamjoin_ds.spec.member.stream import FORMAT_KEYS, STREAM_KEYS, Stream
@@ -137,7 +137,7 @@ class SourceOptions:
         for name in given:
             if name not in valid:
                 msg = f"the format sensors has no option {name}{' in a join' if joined else ''}"
-                raise ArgumentError(msg, name=name, hint=f"its options are {', '.join(sorted(valid))}")
+                raise ArgumentError(msg, name=name, hint=names_hint(name, sorted(valid), "its options are"))
         # Options that need no look at files come first: their errors are the clearer ones.
         missing = _choice(given, "missing_files", ("error", "ignore"))
         keep_broken = _choice(given, "broken_rows", ("fail", "keep")) == "keep"
@@ -180,7 +180,7 @@ def checked_reader_options(given: Mapping[str, object]) -> dict[str, str]:
     for name in texts:
         if name not in READER_OPTIONS:
             msg = f"the source of a join has no option {name}"
-            raise ArgumentError(msg, name=name, hint=f"its source options are {', '.join(READER_OPTIONS)}")
+            raise ArgumentError(msg, name=name, hint=names_hint(name, [*READER_OPTIONS], "its source options are"))
     _choice(texts, "missing_files", ("error", "ignore"))
     parse_pace(texts.get("pace", "max"))
     if "max_delay" in texts:

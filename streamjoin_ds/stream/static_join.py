@@ -48,7 +48,7 @@ def joined_frames(
         Whether to show how much is done; by default where somebody looks: on a terminal, in a notebook.
     """
     asked = join if join.window.kind == "count" else join.with_streams([_timeless(one) for one in join.streams])
-    tables = {name: _table(frame, name) for name, frame in frames.items()}
+    tables = _tables(join, frames)
     engine = JoinEngine(asked, {name: table.schema for name, table in tables.items()}, execution=execution)
     for table in asked.tables:
         engine.use_table(table.name, tables.pop(table.name))
@@ -60,7 +60,11 @@ def joined_frames(
     for name, rejected in engine.rejected.items():
         count = f"{rejected.num_rows:,} of the {tables[name].num_rows:,} rows of {name}"
         _log.warning("%s are no tuples, and are not joined: they have no event time, or a value out of range", count)
-    return pa.concat_tables([engine.result_schema.empty_table(), *rows, engine.finish()])
+    found = pa.concat_tables([engine.result_schema.empty_table(), *rows, engine.finish()])
+    is_moment = join.window.kind == "time" and not any(map(join.window.extent, range(len(join.streams))))
+    if is_moment and len(join.streams) > 1 and not found.num_rows:
+        _log.warning("no rows are partners: with a window of 0s they have one event time; WITHIN 2 SECONDS widens it")
+    return found
 
 
 def _timeless(stream: Stream) -> Stream:
@@ -68,16 +72,21 @@ def _timeless(stream: Stream) -> Stream:
     return replace(stream, delay=duration_text(MAX_DURATION_US), idle_timeout=None, max_ahead=None, rate=None)
 
 
-def _table(frame: Any, name: str) -> pa.Table:
+def _tables(join: Join, frames: Mapping[str, Any]) -> dict[str, pa.Table]:
+    times = {stream.name: stream.time for stream in join.streams}
+    return {name: _table(frame, name, times.get(name)) for name, frame in frames.items()}
+
+
+def _table(frame: Any, name: str, time: str | None) -> pa.Table:
     if type(frame).__module__.partition(".")[0] == "polars" and hasattr(frame, "collect"):
         frame = frame.collect()  # a lazy one
-    rows = as_table(frame, f"stream {name}")
+    rows = as_table(frame, f"{'table' if time is None else 'stream'} {name}", time)
     return rows if isinstance(rows, pa.Table) else pa.Table.from_pylist([dict(row) for row in rows])
 
 
 def frame_tables(join: Join, frames: Sequence[Any]) -> dict[str, pa.Table]:
     """Return frames as Arrow tables, by the names of the streams that they are of; errors as of `frames_by_name`."""
-    return {name: _table(frame, name) for name, frame in frames_by_name(join, frames).items()}
+    return _tables(join, frames_by_name(join, frames))
 
 
 def frames_by_name(join: Join, frames: Sequence[Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec import Stream
+from streamjoin_ds.spec.columns import pandas_table
 from streamjoin_ds.survey.pair import Pair, pairs_of
 from streamjoin_ds.survey.report import survey_facts, survey_text
 from streamjoin_ds.survey.sample import given_options_of
@@ -121,5 +122,5 @@ def _table_of(source: Any, rows: int) -> pa.Table | None:
     if hasattr(source, "head") and hasattr(source, "to_arrow"):  # polars'
         return source.head(rows).to_arrow()
     if hasattr(source, "head") and hasattr(source, "iloc"):  # pandas'
-        return pa.Table.from_pandas(source.head(rows), preserve_index=False)
+        return pandas_table(source.head(rows), "the frame", "ts")
     return None

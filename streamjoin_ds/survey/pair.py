@@ -24,7 +24,7 @@ from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.spec import Join, Stream, bind
 from streamjoin_ds.spec.columns import SEQ, TS
 from streamjoin_ds.survey.clock import moment
-from streamjoin_ds.survey.stanza import sql_stanza, toml_stanza
+from streamjoin_ds.survey.stanza import python_stanza, sql_stanza, toml_stanza
 from streamjoin_ds.survey.survey import Survey, rounded_up
 
 __all__ = ["Pair", "pairs_of"]
@@ -283,9 +283,13 @@ def _binds(streams: Sequence[Stream], schemas: Mapping[str, pa.Schema], conditio
 
 
 def _stanza(one: Survey, other: Survey, conditions: Sequence[str], window: str) -> dict[str, str]:
-    """Return a join by the two best conditions in TOML and SQL."""
+    """Return a join by the two best conditions: in TOML and SQL, of rows that are handed over in Python."""
     kept = conditions[:2]
     written = ", ".join(f'"{condition}"' for condition in kept)
+    if not (one.location and other.location):
+        streams = f"{python_stanza(one)}, {python_stanza(other)}"
+        made = f'join = StreamJoin(\n    [{streams}],\n    [{written}],\n    window="{window}",\n)'
+        return {"Python": f"{made}\npairs = join.match({one.name}, {other.name})"}
     ends = 'to = "pairs"\ncheckpoint = "pairs.ckpt"'
     toml = f'on = [{written}]\nwindow = "{window}"\n{ends}\n\n{toml_stanza(one)}\n\n{toml_stanza(other)}'
     found = {"TOML": toml}

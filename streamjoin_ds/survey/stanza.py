@@ -13,7 +13,7 @@ from typing import Any
 from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.survey.survey import Survey
 
-__all__ = ["location_shown", "sql_stanza", "stanzas", "toml_stanza", "toml_value"]
+__all__ = ["location_shown", "python_stanza", "sql_stanza", "stanzas", "toml_stanza", "toml_value"]
 
 _LOGIN = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://[^/@\s:]*):[^/@\s]+@")
 _BARRED = ("time_format", "null_values")  # lists whose texts may have commas: a text has bars between them

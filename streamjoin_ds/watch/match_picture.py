@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.spec import BoundJoin
@@ -96,8 +97,17 @@ class MatchPicture:
 
 def plain_rows(table: pa.Table) -> list[list[Any]]:
     """Return the rows of a table as JSON can say them: times are ISO texts, bytes base64, NaN is "nan"."""
-    columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
-    return [list(row) for row in zip(*columns, strict=True)]
+    return [list(row) for row in zip(*map(_plain_values, table.columns), strict=True)]
+
+
+def _plain_values(column: pa.ChunkedArray) -> list[Any]:
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.tz == "UTC" and kind.unit == "us":
+        # Arrow makes a datetime of each value by the rules of its zone: that was a fifth of what a page costs.
+        texts = np.datetime_as_string(column.to_numpy().astype("datetime64[us]")).tolist()
+        return [None if text == "NaT" else text.removesuffix(".000000") + "Z" for text in texts]
+    values = column.to_pylist()
+    return values if pa.types.is_string(kind) else [_plain(value) for value in values]
 
 
 def _plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,6 +21,7 @@ __all__ = ["TableTail"]
 # has put its small files together.
 _MOST_FILES = 400
 _LAST = 1 << 62  # no batch has a larger number
+_WHOLE_BYTES = 1 << 18  # files up to this size are read at once: that is quicker than a column after the other
 _BUFFER_BYTES = 1 << 16
 
 
@@ -36,6 +38,8 @@ class TableTail:
         With a number only the newest files are read, until they have so many rows, and of each file no more of them.
     repeated : tuple of str, keyword-only
         Columns of texts that many rows have in common; they come as dictionaries.
+    newest_whole : bool, keyword-only
+        Whether the files of the newest batch are read with all columns.
     """
 
     def __init__(
@@ -45,8 +49,10 @@ class TableTail:
         *,
         most_rows: int | None = None,
         repeated: tuple[str, ...] = (),
+        newest_whole: bool = False,
     ) -> None:
         self.path, self._columns, self._most_rows, self._repeated = path, columns, most_rows, repeated
+        self._newest_whole = newest_whole
         self._state: TableState | None = None
         self._later: list[dict[str, Any]] = []  # files of batches that were not asked for
 
@@ -82,7 +88,10 @@ class TableTail:
         self._later = [add for add in adds if _newest_batch(add, 0) > last_batch]
         adds = [add for add in adds if _newest_batch(add, 0) <= last_batch]
         try:
-            return [self._read(add) for add in self._newest(adds)]
+            newest = max((_newest_batch(add, 0) for add in adds), default=0) if self._newest_whole else _LAST
+            return [
+                self._read(add, () if _newest_batch(add, 0) == newest else self._columns) for add in self._newest(adds)
+            ]
         except (OSError, pa.ArrowException) as error:
             self._state = None
             msg = f"a file of the table {self.path} cannot be read"
@@ -110,15 +119,20 @@ class TableTail:
         rows, first = 0, len(adds)
         while first and rows < self._most_rows:
             first -= 1
-            rows += _stats(adds[first]).get("numRecords", 0)
+            rows += _stats(adds[first].get("stats") or "{}")[0]
         return adds[first:]
 
-    def _read(self, add: dict[str, Any]) -> pa.Table:
+    def _read(self, add: dict[str, Any], columns: tuple[str, ...]) -> pa.Table:
         assert self._state is not None, "it was opened"
         with self._state.filesystem.open_input_file(f"{self._state.folder}/{unquote(add['path'])}") as file:
-            found = parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES, read_dictionary=self._repeated)
-            there = found.schema_arrow.names if self._columns else ()
-            names = [name for name in self._columns if name in there] or None
+            is_small = add.get("size", _LAST) <= _WHOLE_BYTES
+            found = parquet.ParquetFile(
+                pa.BufferReader(file.read_buffer()) if is_small else file,
+                buffer_size=0 if is_small else _BUFFER_BYTES,
+                read_dictionary=self._repeated,
+            )
+            there = found.schema_arrow.names if columns else ()
+            names = [name for name in columns if name in there] or None
             if self._most_rows is None or found.metadata.num_rows <= self._most_rows:
                 return found.read(names, use_threads=False)  # files are small, and cores are the query's
             # A file of matches may have millions of rows, of which so only the first pages are read.
@@ -126,11 +140,17 @@ class TableTail:
             return pa.Table.from_batches([first])
 
 
-def _stats(add: dict[str, Any]) -> dict[str, Any]:
-    facts = json.loads(add.get("stats") or "{}")
-    return facts if isinstance(facts, dict) else {}
+@lru_cache(maxsize=1024)  # a file is asked for its numbers several times
+def _stats(text: str) -> tuple[int, int | None]:
+    """Return how many rows a file has, and their newest batch; None where it does not say."""
+    facts = json.loads(text)
+    if not isinstance(facts, dict):
+        return 0, None
+    newest = (facts.get("maxValues") or {}).get(BATCH_ID)
+    return facts.get("numRecords", 0), None if newest is None else int(newest)
 
 
 def _newest_batch(add: dict[str, Any], unknown: int) -> int:
     """Return the newest batch of a file's rows; `unknown` of a file that does not say."""
-    return int((_stats(add).get("maxValues") or {}).get(BATCH_ID, unknown))
+    newest = _stats(add.get("stats") or "{}")[1]
+    return unknown if newest is None else newest

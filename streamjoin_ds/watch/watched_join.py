@@ -41,7 +41,9 @@ _POINTS = 900  # seconds with batches that the history has
 _RECENT_BATCHES = 5_000  # at most so many of the batches that were there before are in the history
 _SAMPLE_ROWS = 5_000  # newest late rows and rejects of which the page tells how late they are, and why
 _MATCHES, _SHOWN = 400, 60  # newest matches that are kept, and rows of a table that are shown
-_LEAST_S = 0.4  # between two looks at the tables
+# Seconds between two looks at the tables: a hundred times of what a look costs, between these bounds. A page asks once
+# a second, and is to follow within two.
+_LEAST_S, _MOST_S, _COST_TIMES = 0.4, 1.5, 100
 _OPEN_S, _ALL_S = 5.0, 1.2  # a page that is open has asked within that time; all pages ask within the second one
 _LEDGER = (BATCH_ID, "stream", "read", *OUTCOMES, "null_keys", "lost_offsets", "largest_ts")
 _PUNCTUATIONS = (BATCH_ID, "punctuation", "watermark", "matches", "largest_ts", "committed_at")
@@ -55,6 +57,7 @@ _OF_POINTS = (
     ("backlog_rows", np.maximum, _NONE),
     ("backlog_us", np.maximum, _NONE),
 )
+_METRICS = (BATCH_ID, *(name for name, _, _ in _OF_POINTS))
 # The parts of the facts, by the table whose new rows change them. What is not here is told with each answer.
 _CHANGED = {
     "punctuations": ("totals", "streams", "last"),
@@ -128,6 +131,8 @@ class WatchedJoin:
         The join's checkpoint; it need not be there yet.
     clock : callable
         Seconds that only grow.
+    spent : callable
+        CPU seconds of the thread that asks.
 
     Raises
     ------
@@ -135,12 +140,18 @@ class WatchedJoin:
         The checkpoint is neither a folder nor in S3.
     """
 
-    def __init__(self, checkpoint: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        checkpoint: str,
+        clock: Callable[[], float] = time.monotonic,
+        spent: Callable[[], float] = time.thread_time,
+    ) -> None:
         self.checkpoint = checkpoint
         self.problem: str | None = None
         self.has_ended = False
         self._place = checkpoint_place(checkpoint)
-        self._clock, self._lock, self._polled_s = clock, threading.Lock(), float("-inf")
+        self._clock, self._spent, self._lock = clock, spent, threading.Lock()
+        self._polled_s, self._pause_s = float("-inf"), _LEAST_S
         self._identity: CheckpointIdentity | None = None
         self._spark: Place = self._place
         self._picture: MatchPicture | None = None
@@ -166,9 +177,10 @@ class WatchedJoin:
     def poll(self) -> None:
         """Read what is new, unless that was done just now. What cannot be read is said in `problem`."""
         with self._lock:
-            if self._clock() - self._polled_s < _LEAST_S:
+            if self._clock() - self._polled_s < self._pause_s:
                 return
             self._looks += 1
+            began_s = self._spent()
             try:
                 self._poll()
                 self.problem = None
@@ -180,6 +192,7 @@ class WatchedJoin:
             except OSError as error:
                 self.problem = f"the tables cannot be read: {type(error).__name__}"
             self._polled_s = self._clock()
+            self._pause_s = min(max(_LEAST_S, _COST_TIMES * (self._spent() - began_s)), _MOST_S)
 
     def _note(self, *parts: str) -> None:
         for part in parts:
@@ -228,7 +241,7 @@ class WatchedJoin:
         self._tails = {
             "punctuations": TableTail(tables.punctuations, _PUNCTUATIONS),
             "ledger": TableTail(tables.ledger, _LEDGER),
-            "metrics": TableTail(tables.metrics, repeated=("backlog",)),
+            "metrics": TableTail(tables.metrics, _METRICS, repeated=("backlog",), newest_whole=True),
             "late": TableTail(tables.late, most_rows=_SAMPLE_ROWS),
             "rejects": TableTail(tables.rejects, most_rows=_SAMPLE_ROWS),
             "matches": TableTail(tables.matches, most_rows=_MATCHES),

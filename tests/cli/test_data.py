@@ -70,6 +70,12 @@ def test_what_is_there_is_never_written_over(tmp_path: Path) -> None:
     assert (tmp_path / "newark.csv.gz").read_bytes() == b"mine"
 
 
+def test_what_watches_a_join_comes_with_the_package(tmp_path: Path) -> None:
+    done = CliRunner().invoke(group, ["data", "monitoring", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert {path.name for path in tmp_path.iterdir()} == {"prometheus.yml", "alerts.yml", "dashboard.json"}
+
+
 def test_another_name_is_refused() -> None:
     done = CliRunner().invoke(group, ["data", "weather", "."])
     assert done.exit_code == 2

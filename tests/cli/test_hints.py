@@ -153,6 +153,12 @@ FLAGS: list[tuple[Call, str, str, Call]] = [
         "--stream e=nested.jsonl --on 'e.p.q = w.x'",
     ),
     (
+        "--stream e=nested.jsonl --on 'e.q = w.x'",
+        "COLUMN",
+        "did you mean 'p.q'?",
+        "--stream e=nested.jsonl --on 'e.p.q = w.x'",
+    ),
+    (
         "--stream e=nested.jsonl --on 'e.p = w.x'",
         "PREDICATE",
         "make a field a column in the input",

@@ -68,6 +68,7 @@ def test_what_a_checkpoint_holds(checkpoint: Path, typed) -> None:  # type: igno
     assert "cell 0" in text
     assert "window of r" in text
     assert all(name in text for name in blocks)
+    assert text.splitlines()[1].startswith("  on ")  # what the join was, where a changed one is refused
     assert f"{len(blocks)} blocks" in text
 
 

@@ -404,13 +404,30 @@ def test_a_run_for_people_ends_with_the_ledger_and_the_table(tmp_path: Path) -> 
     assert done.stdout == ""
     matches = table("matches").num_rows
     assert matches > 100
-    assert f"{matches:,} matches in 1 batches" in done.stderr
+    assert f"{matches:,} matches in 1 batch, " in done.stderr
     assert "Ledger (read = stored + late + rejected + filtered + duplicates)" in done.stderr
     assert "table: matches" in done.stderr
     changed = invoke("run", *STREAMS, *BANDS, *TARGET, "--window", "6s", "--available-now")
     assert changed.exit_code == 2
     assert "FINGERPRINT_MISMATCH: this checkpoint belongs to another join; changed: window" in changed.stderr
     assert "Traceback" not in changed.output
+
+
+class OldProgress(dict[str, str]):
+    """The progress of a source as pyspark 4.0 and 4.1 give it."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        super().__init__({name: str(value) for name, value in facts.items()})
+        self.json = json.dumps(facts)
+
+
+@pytest.mark.parametrize("form", [dict, OldProgress])
+@pytest.mark.parametrize("written", [lambda facts: facts, json.dumps])
+def test_bytes_that_are_held_back_are_read_of_any_releases_progress(form: Any, written: Any) -> None:
+    offset = written({"held_back_bytes": {"r": 7, "s": 0}})
+    assert run_module.held_back({"sources": [form({"latestOffset": offset})]}) == {"r": 7}
+    for none in (None, {"sources": []}, {"sources": [form({"latestOffset": None})]}):
+        assert run_module.held_back(none) == {}
 
 
 @pytest.mark.spark

@@ -261,11 +261,13 @@ def test_it_refuses_what_the_command_refuses_and_nothing_else(key: str, tmp_path
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("windw = '1s'", "an unknown key 'windw'. Hint: one of streams, on, where, window"),
+        ("windw = '1s'", "an unknown key 'windw'. Hint: did you mean 'window'"),
         (
             "[streams.r]\npassword = 'x'",
             "stream r has an unknown key 'password'. Hint: one of source",
         ),
+        ("[streams.r]\nidle_timeot = '5s'", "has an unknown key 'idle_timeot'. Hint: did you mean 'idle_timeout'"),
+        ("[streams.r]\nmax_delay = '5s'", "Hint: max_delay is of the whole join: write it above the first [streams.r]"),
         ("available_now = 'false'", "available_now is not true or false. Hint: give true or false, or leave it out"),
         ("threads = 2.5", "threads is not a whole number. Hint: give a whole number, or leave it out"),
         ("streams = 1", "streams is not a table of tables. Hint: give each stream a table"),

@@ -190,7 +190,7 @@ def test_what_rows_of_frames_show_is_logged_as_of_sources(
     run(spark, tmp_path, cells=2)
     told = [record.message for record in caplog.records if record.name == "streamjoin_ds.stream.query_log"]
     assert sum("stream l: " in text and " are late" in text for text in told) in (1, 2)  # the first, and above 1 %
-    assert sum("column ts: " in text and " are rejects" in text for text in told) == 2
+    assert sum("column ts: " in text and " reject" in text for text in told) == 2
     assert sum("stream r: its first event times" in text and "before 1990" in text for text in told) == 1
     assert sum(text.startswith("l: 20") and ", r: 19" in text for text in told) == 1
 

@@ -169,7 +169,7 @@ def test_a_reject_of_the_first_records_is_told_by_explain(tmp_path: Path) -> Non
     rows[3]["ts"] = "yesterday"
     good = written(tmp_path / "w", "csv", readings(iso))
     (told,) = first_inputs(bound_join(joined(written(tmp_path / "e", "csv", rows), good)))[0]
-    assert told.startswith("stream e: 1 of its first 40 records are rejects, one for this: column ts: ")
+    assert told.startswith("stream e: 1 of its first 40 records is a reject: column ts: ")
 
 
 def test_each_kind_of_rejects_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -195,7 +195,7 @@ def test_each_kind_of_rejects_is_told_once(tmp_path: Path, caplog: pytest.LogCap
     where = TableSet("m").rejects
     assert caplog.messages[:2] == [
         f"stream e: 3 of the 10 records of a batch are rejects, one for this: column x: no int64. All are in {where}",
-        f"stream w: 1 of the 4 records of a batch are rejects, one for this: not JSON. All are in {where}",
+        f"stream w: 1 of the 4 records of a batch is a reject: not JSON. All are in {where}",
     ]
     assert len(caplog.messages) == 21
 

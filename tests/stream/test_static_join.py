@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds import JoinEngine, Nearest, Stream, StreamJoin, Table
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds import JoinEngine, Nearest, Stream, StreamJoin, Table, look
+from streamjoin_ds.errors import ArgumentError, ColumnError
 from tests.support.examples import examples
 
 ON = "abs(e.x - w.x) <= 0.5 AND e.id <> w.id WITHIN 5 SECONDS"
@@ -86,6 +86,44 @@ def test_rows_that_are_none_are_told(caplog: pytest.LogCaptureFixture) -> None:
     broken = E.assign(ts=E.ts.where(E.index > 3))
     assert len(join().match(broken, W)) == counted(broken, W)
     assert "4 of the 300 rows of e are no tuples" in caplog.text
+
+
+def test_the_event_time_may_be_the_index_of_a_frame() -> None:
+    indexed = E.set_index("ts"), W.set_index("ts")
+    found = join().match(*indexed)
+    assert list(found.columns) == list(join().match(E, W).columns)
+    assert len(found) == len(join().match(*(one.rename_axis(None) for one in indexed))) == counted(E, W)
+    assert len(join().match(E.set_index(["id", "ts"]).sort_index(), W)) == counted(E, W)
+    assert JoinEngine(join()).push({"e": indexed[0].sort_index(), "w": indexed[1].sort_index()}).num_rows
+    assert [stream.time for stream in look(E.rename(columns={"ts": "at"}).set_index("at")).streams] == ["at"]
+
+
+def test_an_index_that_is_no_time_is_no_column() -> None:
+    named = E.rename_axis("row"), W.rename_axis("row")
+    assert list(join().match(*named).columns) == list(join().match(E, W).columns)
+
+
+def test_a_column_of_several_types_is_named() -> None:
+    with pytest.raises(ColumnError, match="column 'odd' of stream e holds values of several types"):
+        join().match(E.assign(odd=[1, "x"] * 150), W)
+
+
+def test_a_window_that_was_forgotten_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    ever = StreamJoin([Stream("e"), Stream("w")], "abs(e.x - w.x) <= 0.5")
+    assert not len(ever.match(E, W.assign(ts=W.ts + pd.Timedelta(microseconds=1))))
+    assert "a window of 0s" in caplog.text
+
+
+def test_odd_event_times_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    late = [one.assign(ts=one.ts + pd.Timedelta(days=20_000)) for one in (E, W)]
+    assert len(join().match(*late)) == counted(E, W)
+    assert not caplog.text
+    join().match(*(one.assign(ts=range(len(one))) for one in late))  # counted from any moment
+    assert not caplog.text
+    join().match(*(one.assign(ts=one.ts.astype("int64") // 10**6) for one in late))
+    assert "Are they milliseconds? With time_unit='ms'" in caplog.text
+    join().match(late[0], late[1].assign(ts=late[1].ts + pd.Timedelta(hours=2)))
+    assert "no event time of one is within the window of the other: are those of one local times" in caplog.text
 
 
 @pytest.mark.parametrize("frames", [(E,), (E, W, W), ({"e": E},), ({"e": E, "v": W},)])

@@ -24,7 +24,7 @@ from streamjoin_ds.watch.watched_join import WatchedJoin
 from tests.support.documents import ROOT
 from tests.watch.conftest import Joined
 
-MONITORING = ROOT / "examples" / "monitoring"
+MONITORING = ROOT / "streamjoin_ds" / "_data" / "monitoring"
 NAMES = {measure.prometheus_name: measure for measure in MEASURES}
 METRIC = re.compile(r"\bstreamjoin_\w+")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,21 @@ def test_bands_make_a_plot_of_differences(on: str, axes: int) -> None:
 def test_rows_are_what_json_can_say() -> None:
     table = pa.table({"f": [float("nan")], "i": [1 << 60], "b": [b"\xff"], "l": [[1.5, None]], "s": [{"x": 1}]})
     assert plain_rows(table) == [["nan", str(1 << 60), "/w==", [1.5, None], {"x": 1}]]
+    times = pa.table({"t": pa.array([0, 1, -1, None], pa.timestamp("us", "UTC"))})
+    written = ["1970-01-01T00:00:00Z", "1970-01-01T00:00:00.000001Z", "1969-12-31T23:59:59.999999Z", None]
+    assert plain_rows(times) == [[text] for text in written]
+
+
+@pytest.mark.parametrize(("cost_s", "pause_s"), [(0.0, 0.4), (0.01, 1.0), (9.0, 1.5)])
+def test_looks_that_cost_more_are_fewer(tmp_path: Path, cost_s: float, pause_s: float) -> None:
+    now_s, asked = [0.0], count(1)
+    join = WatchedJoin(str(tmp_path / "none.ckpt"), lambda: now_s[0], lambda: next(asked) * cost_s)
+    asked_by = []
+    for second in (0.0, pause_s - 0.01, pause_s + 0.01):
+        now_s[0] = second
+        join.poll()
+        asked_by.append(next(asked))
+    assert asked_by == [3, 4, 7]  # each look asks twice
 
 
 @pytest.mark.slow

@@ -28,10 +28,11 @@ from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.errors import MALFORMED, OffsetError, StateCorruptError, corrupt_state_error, whole_numbers
 from streamjoin_ds.source.device_clocks import Device, DeviceClocks, DeviceRecords
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.columns import INT64_MIN, SEQ, TS
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, SEQ, TS
 from streamjoin_ds.spec.duplicates import SeenKeys, unique_key
 from streamjoin_ds.spec.event_time import AheadLimit, preceding, running_maximum
-from streamjoin_ds.spec.input_warnings import InputWarnings, LateSeen
+from streamjoin_ds.spec.input_warnings import InputWarnings, LateSeen, TimesSeen
+from streamjoin_ds.spec.member.stream import Stream
 
 __all__ = ["EngineCounters", "IntakeResult", "PushIntake", "seen_from", "seen_state"]
 
@@ -250,6 +251,30 @@ def seen_from(facts: Mapping[str, Any], parts: Sequence[pa.Buffer], bound: Bound
     return found
 
 
+class _GivenColumns:
+    """The columns of rows that are handed over; see `InputColumns`."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, ReceivedRows] = {}
+
+    def see(self, name: str, rows: ReceivedRows) -> None:
+        """Take the first rows of a stream."""
+        self._first[name] = rows
+
+    def has_number_times(self, stream: Stream) -> bool:
+        """Whether the event times are numbers."""
+        rows = self._first[stream.name].rows
+        if isinstance(rows, pa.Table):
+            found = rows.schema.field(stream.time).type if stream.time in rows.column_names else pa.null()
+            return bool(pa.types.is_integer(found) or pa.types.is_floating(found))
+        return isinstance(rows[0].get(stream.time), (int, float))
+
+    def times_of_day(self, stream: Stream) -> Sequence[str]:
+        """Return nothing: a frame with the day in one column and the time in another is seldom."""
+        del stream
+        return ()
+
+
 class PushIntake:
     """The intake of all streams: it makes the rows of a push into tuples, and changes nothing itself.
 
@@ -265,7 +290,9 @@ class PushIntake:
         self._intakes = [RowIntake(bound, stream, module) for stream in range(len(self._names))]
         self._keys = [unique_key(bound, stream) for stream in range(len(self._names))]
         self._devices = [stream.device_columns for stream in bound.join.streams]
-        self._warnings = InputWarnings(bound, records="the {} rows so far")
+        self._given = _GivenColumns()
+        self._warnings = InputWarnings(bound, self._given, "the {} rows so far", any_origin=True)
+        self._unseen = set(range(len(self._names)))  # streams of which no row came
         self._late = [LateSeen() for _ in self._names]
         self._has_stamps = any(map(bound.stamps, range(len(self._names))))
 
@@ -306,7 +333,23 @@ class PushIntake:
                 left_out -= without_time.num_rows
             taken.filtered_rows[stream] = left_out
             taken.tuples[stream] = tuples
+        if not self._unseen.isdisjoint(arrivals):
+            self._warn_of_times(arrivals)
         return taken
+
+    def _warn_of_times(self, arrivals: Mapping[int, ReceivedRows]) -> None:
+        """Log what is odd about the event times of streams that are seen first."""
+        seen: dict[str, TimesSeen] = {}
+        are_whole = len(arrivals) == len(self._names)  # else the others may come near with their next pushes
+        for stream in self._unseen.intersection(arrivals):
+            known_us = arrivals[stream].known_us
+            times = TimesSeen.of(known_us, np.arange(len(known_us)))
+            if times is not None:
+                self._unseen.discard(stream)
+                self._given.see(self._names[stream], arrivals[stream])
+                seen[self._names[stream]] = times if are_whole else replace(times, most_us=INT64_MAX)
+        for text in self._warnings.times(seen):
+            _log.warning("%s", text)
 
     def _judges(
         self, taken: IntakeResult, stream: int, tuples: pa.RecordBatch

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
-from streamjoin_ds.spec.columns import Mask, names_hint, says_no_zone, without_zone, zones_of
+from streamjoin_ds.spec.columns import Mask, names_hint, pandas_table, says_no_zone, without_zone, zones_of
 from streamjoin_ds.spec.join_parts import JoinParts
 from streamjoin_ds.spec.member.stream import Stream
 
@@ -100,7 +100,7 @@ class ReceivedRows:
         return self.times_us if self.is_kept is None else self.times_us[self.is_kept]
 
 
-def as_table(rows: Rows, whose: str) -> pa.Table | list[Mapping[str, Any]]:
+def as_table(rows: Rows, whose: str, time: str | None = None) -> pa.Table | list[Mapping[str, Any]]:
     """Return rows as a table, or as a list of dicts where they are dicts. A stream of batches is read to its end.
 
     Parameters
@@ -108,11 +108,15 @@ def as_table(rows: Rows, whose: str) -> pa.Table | list[Mapping[str, Any]]:
     rows : table, record batch, frame, list of dicts, or one dict
     whose : str
         Such as "stream e", for errors.
+    time : str, optional
+        The column of event times. It may be the index of a pandas frame.
 
     Raises
     ------
     ArgumentError
         The rows have no known form.
+    ColumnError
+        A column of a pandas frame holds values of several types.
     """
     if isinstance(rows, dict):  # a push of one tuple: this test is quicker than the one for any mapping below
         return [rows]
@@ -125,7 +129,7 @@ def as_table(rows: Rows, whose: str) -> pa.Table | list[Mapping[str, Any]]:
     if isinstance(rows, Sequence) and all([isinstance(row, Mapping) for row in rows]):
         return list(rows)
     if hasattr(rows, "__dataframe__") and hasattr(rows, "iloc"):  # pandas' own capsule has its index among the columns
-        return pa.Table.from_pandas(rows, preserve_index=False)
+        return pandas_table(rows, whose, time)
     try:
         if hasattr(rows, "__arrow_c_stream__"):
             return pa.RecordBatchReader.from_stream(rows).read_all()

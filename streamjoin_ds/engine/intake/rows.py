@@ -177,7 +177,7 @@ class RowIntake:
             A column is missing from a table, is there twice, or does not fit its type; or a time in a dict has a value
             that is no time.
         """
-        found = as_table(rows, f"stream {self._source.name}")
+        found = as_table(rows, f"stream {self._source.name}", self._source.time)
         return self._read_table(found) if isinstance(found, pa.Table) else self._read_dicts(found)
 
     def _read_dicts(self, rows: list[Mapping[str, Any]]) -> ReceivedRows:

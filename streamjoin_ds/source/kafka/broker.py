@@ -132,7 +132,7 @@ class Broker:
         else:
             return sorted(name for name in found if not name.startswith("__"))
         self._admin.poll(0)
-        raise refusal(self._errors.cause(name), "(all)")
+        raise refusal(self._errors.cause(name), "(all)", self._errors.advertised)
 
     def tell_group(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Commit offsets for a consumer group, by topic and partition: best effort, as nothing is read of them."""
@@ -175,12 +175,13 @@ class Broker:
             while wait_for(asked.values(), _LOOK_SECONDS).not_done:
                 self._admin.poll(0)
                 if self._errors.is_refused or self._clock() > until:
-                    raise refusal(self._errors.cause(), topic)
+                    raise refusal(self._errors.cause(), topic, self._errors.advertised)
             try:
                 return {part: answer.result() for part, answer in asked.items()}
             except self._kafka.KafkaException as error:
                 name = str(error.args[0].name())
             self._admin.poll(0)
             if name not in PASSING or self._errors.is_refused or self._clock() > until:
-                raise refusal(self._errors.cause(name) if name in {"_TIMED_OUT", *PASSING} else name, topic)
+                cause = self._errors.cause(name) if name in {"_TIMED_OUT", *PASSING} else name
+                raise refusal(cause, topic, self._errors.advertised)
             self._wait(_PAUSE_SECONDS)

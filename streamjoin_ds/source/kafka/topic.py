@@ -20,6 +20,7 @@ from streamjoin_ds.source.kafka.broker import Broker, TopicFacts, check_same
 from streamjoin_ds.source.kafka.formats.registered_messages import SchemaRegistry
 from streamjoin_ds.source.kafka.message_sources import NativeSource, PythonSource, native_messages
 from streamjoin_ds.source.kafka.range_read import MessageSource, RangeRead, RangeReader
+from streamjoin_ds.spec.columns import names_hint
 from streamjoin_ds.spec.member.location import KAFKA_PREFIX, check_location
 from streamjoin_ds.spec.nested_path import METRIC_LINES
 from streamjoin_ds.spec.time_text import event_times
@@ -112,7 +113,8 @@ class KafkaUrl:
         kind = said.get("format", "")
         if kind not in MESSAGE_FORMATS:
             what = "does not say what messages hold" if not kind else "has an unknown format"
-            _refuse(f"the URL of the topic {what}", "format", f"format=json, or one of {', '.join(MESSAGE_FORMATS)}")
+            hint = f"format=json, or one of {', '.join(MESSAGE_FORMATS)}; streamjoin look kafka://... finds it"
+            _refuse(f"the URL of the topic {what}", "format", hint)
         loss = said.get("on_data_loss", "stop")
         if loss not in ON_DATA_LOSS:
             _refuse("on_data_loss is unknown", "on_data_loss", f"one of {', '.join(ON_DATA_LOSS)}")
@@ -185,7 +187,7 @@ def _parameters(query: str) -> dict[str, str]:
     for name, value in pairs:
         if name not in TOPIC_PARAMETERS:
             # A password may stand here. A setting's name is shown, as it says what to do; its value is not.
-            hint = f"the parameters are {', '.join(TOPIC_PARAMETERS)}"
+            hint = names_hint(name, [*TOPIC_PARAMETERS], "the parameters are")
             if "." in name:
                 hint += "; settings of librdkafka belong into a file or a variable: settings=FILE, settings_env=NAME"
             _refuse("the URL has an unknown parameter", name, hint)
