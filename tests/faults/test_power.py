@@ -101,11 +101,11 @@ BUGS = (
     _bug("names are not", (f"{_DURABILITY}flush", "_forced(folders)", "pass")),
     _bug(
         "Spark's files are not",
-        (f"{_COMMIT}commit_before", "self._durability.checkpoint(", "(lambda anew: None)("),
+        (f"{_COMMIT}commit_before", "self.durability.checkpoint(", "(lambda anew: None)("),
     ),
     _bug(
         "the entry of the matches is not, before the punctuation",
-        (f"{_COMMIT}_append", "self._durability.flush()", "name == 'punctuations' or self._durability.flush()"),
+        (f"{_COMMIT}_append", "self.durability.flush()", "name == 'punctuations' or self.durability.flush()"),
     ),
     _bug("a torn entry of a log stays", (f"{_RECOVERY}Recovery.carry_out", "tail.set_aside()", "pass")),
     _bug("torn states stay", (f"{_RECOVERY}_go_back", "*spark.torn_state(batch), ", "")),

@@ -60,7 +60,7 @@ def test_entries_whoever_wrote_them(tmp_path: Path, forced: list[str]) -> None:
     two = [written(log / f"{version:020d}.json") for version in (1, 2)]
     durability.entries(str(tmp_path / "matches"))
     durability.flush()
-    assert forced == [*two, str(log)]
+    assert (set(forced[:-1]), forced[-1]) == (set(two), str(log))
 
 
 def test_a_log_before_what_it_replaced_goes(tmp_path: Path, forced: list[str]) -> None:
@@ -133,7 +133,7 @@ def test_more_files_than_are_opened_at_once(tmp_path: Path, forced: list[str]) -
     durability = Durability()
     durability.files([*paths[:99], str(tmp_path / "purged.json"), *paths[99:]])
     durability.flush()
-    assert forced == [*paths, str(tmp_path)]
+    assert (sorted(forced[:-1]), forced[-1]) == (sorted(paths), str(tmp_path))
     assert len(os.listdir("/proc/self/fd")) == before
 
 
