@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,26 @@ def test_more_files_than_are_opened_at_once(tmp_path: Path, forced: list[str]) -
     durability.flush()
     assert (sorted(forced[:-1]), forced[-1]) == (sorted(paths), str(tmp_path))
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_files_wait_side_by_side_and_all_have_ended_before_an_error_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file waits for another one here, so one after the other none would end."""
+    paths, both, ended = [written(tmp_path / name) for name in "ab"], threading.Barrier(2, timeout=60), []
+
+    def refuses(descriptor: int) -> None:
+        both.wait()
+        ended.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuses)
+    durability = Durability()
+    durability.files(paths)
+    with pytest.raises(TableWriteError, match="Input/output error") as caught:
+        durability.flush()
+    assert caught.value.name in paths
+    assert set(ended) == set(paths)
 
 
 def test_a_file_that_is_written_anew_is_forced_again(tmp_path: Path, forced: list[str]) -> None:
