@@ -17,8 +17,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from streamjoin_ds.blocks.folder import LocalFolder
 from streamjoin_ds.blocks.place import Place, is_local
 from streamjoin_ds.cell.cell import Cell, TaskFacts
 from streamjoin_ds.cell.cell_windows import blocks_folder
@@ -132,6 +134,8 @@ class LocalQuery:
         # Here the commit sees all that cells write. Forced in one group that takes a third of the time.
         self._commit = BatchCommit(plan, options.restarts, forces=True)
         self._of_cells = replace(plan, durable=False)
+        if plan.state_root:  # the commit forces what is in the folder, not the folder's own name
+            LocalFolder(Path(plan.state_root), durable=plan.durable).make()
         self._log = BatchLog(plan)
         self._live = LiveWindows.of(plan)
         self.id = self._log.query_id
