@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
@@ -182,8 +182,15 @@ def _side_by_side(work: Callable[[str, int], None], there: Mapping[str, int]) ->
         for path, descriptor in there.items():
             work(path, descriptor)
         return
-    done = [_threads().submit(work, path, descriptor) for path, descriptor in there.items()]
-    wait(done)
+    done: list[Future[None]] = []
+    try:
+        for path, descriptor in there.items():
+            try:
+                done.append(_threads().submit(work, path, descriptor))
+            except RuntimeError:  # noqa: PERF203 - Python ends, and begins nothing in threads any more
+                work(path, descriptor)
+    finally:
+        wait(done)
     for one in done:
         one.result()
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from streamjoin_ds.errors import TableWriteError
+from streamjoin_ds.sink import durability as durability_file
 from streamjoin_ds.sink.durability import Durability
 
 
@@ -156,6 +158,19 @@ def test_files_wait_side_by_side_and_all_have_ended_before_an_error_is_raised(
         durability.flush()
     assert caught.value.name in paths
     assert set(ended) == set(paths)
+
+
+def test_a_process_that_ends_forces_without_threads(
+    tmp_path: Path, forced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = ThreadPoolExecutor(1)
+    ended.shutdown()
+    monkeypatch.setattr(durability_file, "_threads", lambda: ended)
+    paths = [written(tmp_path / name) for name in "ab"]
+    durability = Durability()
+    durability.files(paths)
+    durability.flush()
+    assert forced == [*paths, str(tmp_path)]
 
 
 def test_a_file_that_is_written_anew_is_forced_again(tmp_path: Path, forced: list[str]) -> None:
