@@ -143,12 +143,14 @@ def test_more_files_than_are_opened_at_once(tmp_path: Path, forced: list[str]) -
 def test_files_wait_side_by_side_and_all_have_ended_before_an_error_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each file waits for another one here, so one after the other none would end."""
-    paths, both, ended = [written(tmp_path / name) for name in "ab"], threading.Barrier(2, timeout=60), []
+    """Behind the first, each file waits for another one here, so one after the other none would end."""
+    paths, both, ended = [written(tmp_path / name) for name in "abc"], threading.Barrier(2, timeout=60), []
 
     def refuses(descriptor: int) -> None:
-        both.wait()
         ended.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if len(ended) == 1:
+            return
+        both.wait()
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", refuses)
@@ -166,7 +168,7 @@ def test_a_process_that_ends_forces_without_threads(
     ended = ThreadPoolExecutor(1)
     ended.shutdown()
     monkeypatch.setattr(durability_file, "_threads", lambda: ended)
-    paths = [written(tmp_path / name) for name in "ab"]
+    paths = [written(tmp_path / name) for name in "abc"]
     durability = Durability()
     durability.files(paths)
     durability.flush()
