@@ -9,6 +9,7 @@ import socket
 import stat
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 
 from streamjoin_ds.errors import MALFORMED
@@ -101,14 +102,21 @@ def worker_count(proc: Path = _PROC, parent: int | None = None) -> int:
         return 1
 
 
-def control_group_folders(controller: str, proc: Path = _PROC) -> Iterator[Path]:
-    """Yield the folders of the control groups that this process is in, of versions 1 and 2, innermost groups first.
+@cache
+def control_group_folders(controller: str, proc: Path = _PROC) -> tuple[Path, ...]:
+    """Return the folders of the control groups that this process is in, of versions 1 and 2, innermost groups first.
+
+    They are looked for once: each batch asks what the groups allow.
 
     Parameters
     ----------
     controller : str
         "cpu" or "memory": which hierarchy of version 1 to look in. Version 2 has one hierarchy for all controllers.
     """
+    return tuple(_group_folders(controller, proc))
+
+
+def _group_folders(controller: str, proc: Path) -> Iterator[Path]:
     try:
         mounts = (proc / "self/mountinfo").read_text(encoding="utf-8").splitlines()
         groups = (proc / "self/cgroup").read_text(encoding="utf-8").splitlines()

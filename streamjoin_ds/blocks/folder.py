@@ -121,6 +121,12 @@ class LocalFolder:
         self.root = root
         self._durable = durable
 
+    def make(self) -> None:
+        """Make the folder before its first write, and force its name to the device, whoever made it."""
+        self._make(self.root)
+        if self._durable:
+            _sync(self.root.parent)
+
     def write(self, name: str, data: pa.Buffer) -> None:
         """See `Folder`."""
         target = self.root / name

@@ -197,7 +197,9 @@ def staying_on(cores: Sequence[int]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def leased_cores(count: int, folder: Path | None = None, *, least: int | None = None) -> Iterator[tuple[int, ...]]:
+def leased_cores(
+    count: int, folder: Path | None = None, *, least: int | None = None, usable: Sequence[int] | None = None
+) -> Iterator[tuple[int, ...]]:
     """Lease `count` of the cores that this process may use, or those that are free; where these are too few, none.
 
     A lease ends with the context, or with the process.
@@ -209,12 +211,14 @@ def leased_cores(count: int, folder: Path | None = None, *, least: int | None = 
         As for `pin_threads`.
     least : int, optional
         How many cores are enough. Default: `count`.
+    usable : sequence of int, optional
+        The answer of `cores_to_lease`, where the caller has it.
     """
     with contextlib.ExitStack() as stack:
         cores: list[int] = []
         try:
             place = _made(folder)
-            for core in cores_to_lease():
+            for core in cores_to_lease() if usable is None else usable:
                 if len(cores) == count:
                     break
                 if stack.enter_context(_locked(place, core)):
@@ -243,11 +247,12 @@ def leased_threads(wanted: int, fair: int, *, pin: bool = True) -> Iterator[tupl
     pin : bool
         Whether to lease at all.
     """
-    if wanted == 1 or not pin or not cores_to_lease():
+    usable = cores_to_lease() if wanted > 1 and pin else ()
+    if not usable:
         yield wanted, ()
         return
     unpinned = max(1, min(wanted, fair))
-    with leased_cores(wanted, least=max(2, unpinned)) as cores:
+    with leased_cores(wanted, least=max(2, unpinned), usable=usable) as cores:
         yield len(cores) or unpinned, cores
 
 

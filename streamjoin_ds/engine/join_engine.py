@@ -436,7 +436,7 @@ class JoinEngine:
         Raise ArgumentError if a type stays unknown, or a stream is unknown.
         """
         given: object = rows
-        if not isinstance(given, Mapping):
+        if not isinstance(given, (dict, Mapping)):  # a dict first: a class is asked sooner than an abstract one
             msg = f"a push takes rows by the names of their streams, not {type(given).__name__}"
             hint = f"write push({{{', '.join(f'{name!r}: ...' for name in self._names)}}})"
             raise ArgumentError(msg, name="rows", hint=hint)

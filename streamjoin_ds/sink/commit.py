@@ -12,7 +12,7 @@ that it speaks of, and the ledger of a batch is there when its matches are.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,6 +90,11 @@ class Committer:
     durability : Durability or None, keyword-only
         Forces what a commit writes to the device; None: one without a checkpoint.
 
+    Attributes
+    ----------
+    durability : Durability
+        What it holds when a commit begins is forced before the first entry.
+
     Raises
     ------
     ColumnError
@@ -115,7 +120,7 @@ class Committer:
         self._description = description
         self._clock = clock
         self._last: Batch | None = None
-        self._durability = durability or Durability()
+        self.durability = durability or Durability()
         schemas = {
             "late": LATE_SCHEMA,
             "rejects": REJECTS_SCHEMA,
@@ -132,7 +137,7 @@ class Committer:
                 # A user may delete the other tables to save space; these two are the results and their proof.
                 every_batch=name in ("matches", "ledger"),
                 clock=clock,
-                durability=self._durability,
+                durability=self.durability,
             )
             for name in TableSet.names()
         }
@@ -151,7 +156,7 @@ class Committer:
         for name, target in self._targets.items():
             if target not in existing:
                 target.open(self._description if name == "matches" else f"{name} of: {self._description}")
-        self._durability.flush()
+        self.durability.flush()
 
     def commit(
         self,
@@ -228,8 +233,8 @@ class Committer:
             largest_ts_us=largest_ts_us,
             committed_at_us=self._clock(),
         )
-        self._append("punctuations", batch, row)
-        self._durability.flush()
+        self._append("punctuations", batch, {"punctuations": row})
+        self.durability.flush()
         return CommitOutcome(batch_id, committed, version)
 
     def commit_before(
@@ -247,7 +252,7 @@ class Committer:
                 self._targets[name].refresh()
                 self._targets[name].holds(batch)
         # Only where a batch follows the one before are the names of the checkpoint's older files known and forced.
-        self._durability.checkpoint(anew=self._last is None or batch_id != self._last.batch_id + 1)
+        self.durability.checkpoint(anew=self._last is None or batch_id != self._last.batch_id + 1)
         self._last = batch
         asides = {name: [report for report in reports if report.table == name] for name in ("late", "rejects")}
         if any(asides.values()):
@@ -258,35 +263,47 @@ class Committer:
                 asides = {}
         for name, files in asides.items():
             if files:
-                self._durability.flush()
+                self.durability.flush()
                 self._targets[name].commit(
                     batch,
                     lambda _table, files=files: files,  # type: ignore[misc]
                     user_metadata=self._user_metadata(batch, None),
                 )
-        if not self._append("ledger", batch, ledger):
+        own, written = {"ledger": ledger, "metrics": metrics}, dict[str, list[FileReport]]()
+        if not self._append("ledger", batch, own, written):
             self._check_same(batch, ledger)
-            self._durability.flush()
-        self._append("metrics", batch, metrics)
+            self.durability.flush()
+        self._append("metrics", batch, own, written)
 
-    def _append(self, name: str, batch: Batch, rows: pa.Table) -> bool:
-        """Append rows of the driver's own to a table; return False if the table had the batch."""
-        target = self._targets[name]
-        written: list[FileReport] = []
+    def _append(
+        self, name: str, batch: Batch, rows: Mapping[str, pa.Table], written: dict[str, list[FileReport]] | None = None
+    ) -> bool:
+        """Append rows of the driver's own to a table; return False if the table had the batch.
+
+        `rows` are those of the tables that follow too. Their files are written with the first one's, and kept in
+        `written`: all are then forced together, which takes hardly longer than one.
+        """
+        target, written = self._targets[name], {} if written is None else written
 
         def files(_table: LogSnapshot) -> list[FileReport]:
-            if not written:
-                # The label of a report is one of the workers' tables; the file goes where the target says.
-                with TableWriter(
-                    target.path, target.schema, table="matches", batch_id=batch.batch_id, label=name, durable=False
-                ) as writer:
-                    writer.write(rows)
-                    written.extend(writer.close())
-                self._durability.files(f"{target.path}/{report.path}" for report in written)
-            self._durability.flush()  # also forces what else has to be there before this table's entry
-            return written
+            if name not in written:
+                written.update({each: self._written(each, batch, own) for each, own in rows.items()})
+                self.durability.flush()  # also forces what else has to be there before this table's entry
+            return written[name]
 
         return target.commit(batch, files, user_metadata=self._user_metadata(batch, None))
+
+    def _written(self, name: str, batch: Batch, rows: pa.Table) -> list[FileReport]:
+        """Write a file of the driver's own rows into a table's folder; it is yet to be forced."""
+        target = self._targets[name]
+        # The label of a report is one of the workers' tables; the file goes where the target says.
+        with TableWriter(
+            target.path, target.schema, table="matches", batch_id=batch.batch_id, label=name, durable=False
+        ) as writer:
+            writer.write(rows)
+            reports = writer.close()
+        self.durability.files(f"{target.path}/{report.path}" for report in reports)
+        return reports
 
     def _check_same(self, batch: Batch, ledger: pa.Table) -> bool:
         """Refuse a batch that the ledger has with other records. Return whether its records were compared.

@@ -323,9 +323,10 @@ def _levels(column: pa.ChunkedArray) -> bytes:
 def parquet_options(rows: pa.Table) -> dict[str, object]:
     """Return how a file is written that begins with these rows, by the first of them."""
     sample = rows.slice(0, _SAMPLE_ROWS)
-    runs = {name for name in rows.column_names if name == BATCH_ID or _comes_in_runs(sample.column(name))}
+    looked_at = rows.column_names if rows.num_rows >= _FEWEST_ROWS else []
+    runs = {BATCH_ID, *(name for name in looked_at if _comes_in_runs(sample.column(name)))}
     texts = [field.name for field in rows.schema if pa.types.is_string(field.type) or pa.types.is_binary(field.type)]
-    packed = [name for name in rows.column_names if name not in runs and _is_packed(sample.column(name))]
+    packed = [name for name in looked_at if name not in runs and _is_packed(sample.column(name))]
     return {
         "version": "2.6",
         "compression": {name: "lz4" if name in runs else "none" for name in rows.column_names},
@@ -339,7 +340,7 @@ def parquet_options(rows: pa.Table) -> dict[str, object]:
 
 def _comes_in_runs(values: pa.ChunkedArray) -> bool:
     """Whether many values equal the one before."""
-    if len(values) < _FEWEST_ROWS or pa.types.is_nested(values.type):
+    if pa.types.is_nested(values.type):
         return False
     equal = compute.equal(values.slice(1), values.slice(0, len(values) - 1))
     return bool((compute.mean(equal).as_py() or 0.0) >= _EQUAL_SHARE)
@@ -348,7 +349,7 @@ def _comes_in_runs(values: pa.ChunkedArray) -> bool:
 def _is_packed(values: pa.ChunkedArray) -> bool:
     """Whether the differences of whole numbers, or of times, take clearly fewer bits than the values."""
     types, kind = pa.types, values.type
-    if not (types.is_integer(kind) or types.is_timestamp(kind) or types.is_date32(kind)) or len(values) < _FEWEST_ROWS:
+    if not (types.is_integer(kind) or types.is_timestamp(kind) or types.is_date32(kind)):
         return False
     known = values.drop_null().cast(pa.int32() if types.is_date32(kind) else kind).combine_chunks()
     numbers = np.asarray(known.view(f"int{kind.bit_width}" if types.is_timestamp(kind) else known.type))

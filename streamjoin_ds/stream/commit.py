@@ -11,17 +11,17 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from streamjoin_ds.blocks import BlockStore
-from streamjoin_ds.blocks.place import is_local, local_path, loggable, place_of
+from streamjoin_ds.blocks.place import is_local, loggable, place_of
 from streamjoin_ds.cell.answers import whole_answers
 from streamjoin_ds.cell.cell import batch_setting
 from streamjoin_ds.cell.cell_report import CellReport
@@ -219,11 +219,13 @@ class BatchCommit:
     plan : Plan
     restarts : int
         How often the query was started again before (`restart`).
+    forces : bool, keyword-only
+        Whether the cells leave it to the commit to force their files and blocks to the device, with its own.
     """
 
-    def __init__(self, plan: Plan, restarts: int = 0) -> None:
+    def __init__(self, plan: Plan, restarts: int = 0, *, forces: bool = False) -> None:
         self.plan_text = plan.to_json()
-        self.restarts = restarts
+        self.restarts, self.forces = restarts, forces
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Commit one batch; `Committer.commit` says what is refused."""
@@ -244,7 +246,8 @@ class BatchCommit:
         match_bytes = Counter[int]()
         for cell, file in files_of_cells:
             match_bytes[cell] += file.size_bytes if file.table == "matches" else 0
-        _check_seen(plan, files, [name for report in reports.values() for name in report.blocks])
+        blocks = [name for report in reports.values() for name in report.blocks]
+        _check_seen(plan, files, blocks)
         batch, before = _planned(plan, batch_id)
         ledger = _ledger(plan, batch_id, reports, batch, before)
         watermark_us = _least([report.watermark_us for report in reports.values()])
@@ -260,6 +263,8 @@ class BatchCommit:
         punctuation_us = plan.bound.punctuation_us(watermark_us)
         metrics = _metrics(batch_id, reports, held, batch, self.restarts, match_bytes)
         committer, maintenance = committer_for(plan)
+        if self.forces:
+            committer.durability.files([*_paths(plan, files), *(f"{plan.state_root}/{name}" for name in blocks)])
         outcome = committer.commit(
             batch_id,
             query_id,
@@ -368,12 +373,9 @@ def _note_epochs_over(plan: Plan, reports: Mapping[int, CellReport], batch: Batc
 
 def _check_seen(plan: Plan, files: list[FileReport], blocks: list[str]) -> None:
     """Refuse a batch if the driver does not see what the workers wrote: a worker may have another disk at that path."""
-    tables = TableSet(plan.table_root)
-    if is_local(tables.root):
-        folders = {"matches": tables.matches, "late": tables.late, "rejects": tables.rejects}
-        for file in files:
-            path = local_path(folders[file.table])
-            if path is None or _size(path / file.path) != file.size_bytes:
+    if is_local(TableSet(plan.table_root).root):
+        for file, path in zip(files, _paths(plan, files), strict=True):
+            if _size(path) != file.size_bytes:
                 msg = f"a worker wrote {file.path}, but the driver does not see it in the table's folder"
                 hint = "the table must lie on a file system that the driver and all workers share"
                 raise TableError(msg, name=file.path, hint=hint)
@@ -384,9 +386,15 @@ def _check_seen(plan: Plan, files: list[FileReport], blocks: list[str]) -> None:
             raise BlockMissingError(msg, name=name, hint=hint)
 
 
-def _size(path: Path) -> int:
+def _paths(plan: Plan, files: list[FileReport]) -> list[str]:
+    """Return where files that cells wrote lie."""
+    tables = TableSet(plan.table_root)
+    return [f"{tables.path_of(file.table)}/{file.path}" for file in files]
+
+
+def _size(path: str) -> int:
     try:
-        return path.stat().st_size
+        return os.stat(path).st_size
     except OSError:
         return 0
 

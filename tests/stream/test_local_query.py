@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from streamjoin_ds.checkpoint.batch_log import BatchLog
 from streamjoin_ds.checkpoint.inspection import inspected, opened, sparks_state_rows, state_rows
 from streamjoin_ds.checkpoint.spark_files import SparkFiles
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.sink import durability, log
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.stream.commit import forget_committers
@@ -137,6 +139,50 @@ def test_a_checkpoint_goes_on_under_spark_and_back(
         run.check_state(spark)
         run.to_the_end()
         run.check()
+
+
+def test_a_batch_waits_for_the_device_three_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cells and commit wrote is forced before the first entry, entries before that of the punctuation."""
+    steps: list[tuple[str, set[str]]] = []
+    commit, forced, named, fsync = Committer.commit, durability._forced, log.put_new, os.fsync
+    batches: list[list[tuple[str, set[str]]]] = []
+
+    def committing(own: Committer, *arguments: Any, **options: Any) -> Any:
+        outcome = commit(own, *arguments, **options)
+        batches.append(steps[:])
+        steps.clear()
+        return outcome
+
+    def forcing(paths: list[str]) -> None:
+        steps.extend([("forced", set(paths))] if paths else [])
+        forced(paths)
+
+    def naming(aside: str, path: str) -> bool:
+        steps.append(("named", {path}))
+        return named(aside, path)
+
+    def of_a_group(descriptor: int) -> None:
+        assert os.readlink(f"/proc/self/fd/{descriptor}") in steps[-1][1]
+        fsync(descriptor)
+
+    run = Run(EVERY["inner"], tmp_path)
+    run.killed(monkeypatch, "planned", "after", 0)  # the tables are made, and no batch is done
+    monkeypatch.setattr(Committer, "commit", committing)
+    monkeypatch.setattr(durability, "_forced", forcing)
+    monkeypatch.setattr(log, "put_new", naming)
+    monkeypatch.setattr(LocalQuery, "start", lambda own: monkeypatch.setattr(os, "fsync", of_a_group) or own._run())
+    steps.clear()
+    query = run.local()
+    assert query.exception() is None
+    assert len(batches) > 2
+    for number, batch in enumerate(batches[1:], 1):
+        kinds = [kind for kind, _ in batch]
+        assert kinds == ["forced", "forced", "named", "named", "named", "forced", "forced", "named", "forced", "forced"]
+        paths = [path for kind, of_group in batch for path in of_group if kind == "forced"]
+        assert len(paths) == len(set(paths)), "nothing is forced twice"
+        assert str(tmp_path / f"checkpoint/offsets/{number}") in batch[0][1]
+        assert any(path.startswith(f"{run.table}/batch-{number:08d}") for path in batch[0][1]), "a cell's file"
+    run.check()
 
 
 def test_a_state_that_only_spark_reads_is_refused_by_name(tmp_path: Path) -> None:

@@ -108,7 +108,9 @@ class EngineTurn:
     def _read_whole(self, chunks: Generator[pa.Table]) -> list[pa.Table]:
         self.check_idle()
         self._whole = chunks
-        return list(chunks)
+        made = list(chunks)
+        self._whole = None
+        return made
 
     def step(self, push: Chunks) -> pa.Table:
         """Return the next chunk of a push that is read chunk by chunk."""

@@ -71,8 +71,9 @@ class StreamClock:
 
     def above(self, floor: int | None) -> StreamClock:
         """Return a copy with another watermark of the query."""
-        facts = {"idle": self.idle, "by_partition": self.by_partition}
-        copy = StreamClock(self.delay_us, self.largest, floor, rhythm=self.rhythm, **facts)
+        copy = StreamClock(
+            self.delay_us, self.largest, floor, idle=self.idle, by_partition=self.by_partition, rhythm=self.rhythm
+        )
         copy.low = self.low
         return copy
 
@@ -100,10 +101,9 @@ class StreamClock:
         times_us = np.asarray(times_us, dtype=np.int64)
         if not len(times_us):
             return np.zeros(0, dtype=np.bool_)
-        if (
-            len(times_us) == 1 and before_us is None
-        ):  # a push of one tuple: plain integers give the same answer in less time
-            limit, time_us = self._limit, int(times_us[0])
+        # A push of one tuple: plain integers give the same answer in less time.
+        if len(times_us) == 1 and before_us is None:
+            limit, time_us = self._limit, times_us.item()
             self.largest = time_us if self.largest is None else max(self.largest, time_us)
             return np.array([time_us < limit])
         # The first tuple of a stream is compared with the smallest int64, and no time is older than that.

@@ -313,7 +313,8 @@ class PushIntake:
             taken.read[stream] += arrival.count
             taken.clocks[stream].idle &= not arrival.count
             taken.clocks[stream].rhythm = arrival.rhythm
-            seqs, (before_us, low_us) = tuples.column(SEQ), self._judges(taken, stream, tuples)
+            before_us, low_us = self._judges(taken, stream, tuples)
+            unfiltered = tuples
             is_repeat = self._repeats(taken, stream, tuples, before_us, low_us)
             largest_us = taken.clocks[stream].largest
             mask = taken.clocks[stream].split(arrival.known_us, before_us)
@@ -326,7 +327,8 @@ class PushIntake:
                 taken.late[name] = pa.Table.from_batches([tuples.filter(pa.array(mask))])
                 if before_us is None:
                     before_us = self._running(arrival, largest_us)
-                self._warn(stream, taken, before_us[np.searchsorted(seqs, taken.late[name][SEQ])])
+                late_places = np.searchsorted(unfiltered.column(SEQ), taken.late[name][SEQ])
+                self._warn(stream, taken, before_us[late_places])
                 tuples = tuples.filter(pa.array(~mask))
             if without_time is not None:
                 taken.rejected[name] = without_time

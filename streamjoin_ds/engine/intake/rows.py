@@ -141,6 +141,7 @@ class RowIntake:
         self._time = self._wanted.field(self._source.time)
         self._zones = zones_of(self._source.schema)
         self._plain = PlainTable(self._outside, self._outside, self._source)
+        self._has_local_times = self._source.has_local_times
         self._has_clock = any((self._source.time_format, self._source.timezone, self._source.time_start))
         # In dicts, columns of times are made first, because a row may be refused for a value in them.
         self._times = [f for f in self._outside if f.name != self._time.name and holds_times(f.type)]
@@ -276,7 +277,7 @@ class RowIntake:
         self, arrival: ReceivedRows, before: int | None, limit: AheadLimit | None, rhythm: tuple[int, ...]
     ) -> ReceivedRows:
         """Return the rows with that one of two meanings of their local times that the rows before them say."""
-        if not self._source.has_local_times:
+        if not self._has_local_times:
             return arrival
         timed = np.ones(arrival.count, np.bool_) if arrival.is_timed is None else arrival.is_timed
         seen = SeenTimes(arrival.times_us, timed, arrival.gap_us)

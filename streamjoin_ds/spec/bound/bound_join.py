@@ -292,7 +292,13 @@ class BoundJoin:
         A tuple may be met by tuples to come, and by those that wait for their horizon.
         """
         lowest = self.join.window.lowest_kept(stream, watermark_us, next_seq)
-        return None if lowest is None else lowest - (self.kept_extent(stream) - self.join.window.extent(stream))
+        return None if lowest is None else lowest - self._waits[stream]
+
+    @cached_property
+    def _waits(self) -> tuple[int, ...]:
+        """How much longer than its window's extent a stream's tuples are kept; each push asks."""
+        extent = self.join.window.extent
+        return tuple(self.kept_extent(stream) - extent(stream) for stream in range(len(self.names)))
 
     @property
     def end_us(self) -> int:

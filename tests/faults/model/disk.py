@@ -10,13 +10,14 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
+from streamjoin_ds.sink import durability
 from tests.faults.model.process import Killed
 
 __all__ = ["Watcher", "at", "filesystem_of", "logged", "no_room", "table_name", "unlink", "watched"]
@@ -69,6 +70,7 @@ def watched(watcher: Watcher) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "write", _hooked_write)
         patch.setattr(os, "fsync", _hooked_fsync)
+        patch.setattr(durability, "_side_by_side", _one_by_one)
         patch.setattr(os, "replace", _hooked(_replace, "rename"))
         patch.setattr(os, "unlink", _hooked(unlink, "remove"))
         patch.setattr("streamjoin_ds.sink.writer.filesystem_of", filesystem_of)
@@ -140,6 +142,12 @@ def _hooked_link(path: Any, target: Any, **options: Any) -> None:
     if _kind(path) == "spark":
         at("spark name")
     _link(path, target, **options)
+
+
+def _one_by_one(work: Callable[[str, int], None], there: Mapping[str, int]) -> None:
+    """Force files in their order, by one thread: a run is a function of its seed."""
+    for path, descriptor in there.items():
+        work(path, descriptor)
 
 
 def _hooked_fsync(descriptor: int) -> None:
