@@ -1,9 +1,9 @@
 """Spark's Python daemon, which imports what a join's workers need before it forks them.
 
 Spark's own daemon forks first, since libraries may start threads, which a fork does not take along. So each worker
-imports pandas, PyArrow and this package anew: 1.4 s of CPU for each one, at the start, and after each pause of a minute,
-when Spark has ended the idle ones. Here they share one import, and its memory. Should a thread have come by it, Spark's
-own daemon takes over, in this process.
+imports pandas, PyArrow and this package anew, for 1.4 s of CPU: at the start, and after each pause of a minute, when
+Spark has ended the idle ones. Here they share one import, and its memory. Should a thread have come by it, Spark's own
+daemon takes over, in this process.
 
 ``spark.python.daemon.module`` names this module.
 """
