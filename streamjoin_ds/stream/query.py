@@ -81,7 +81,7 @@ _log = logging.getLogger(__name__)
 LEAST_RETAINED = 2
 # Of a query whose rows are few, since they name blocks. Spark makes code for them anew in each batch, and would need
 # thousands of rows to win that back. A plan over DataFrames has the user's own rows too, so it keeps Spark's settings.
-_FEW_ROWS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_FEW_ROWS = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _DEFAULT_CELLS = 1  # cells of a plan that is only shown, where neither a layout nor a number is given
 
 
