@@ -348,7 +348,9 @@ def main() -> None:
         arm(point, batch_id)
     spark = None
     if not os.environ.get(LOCAL):
-        spark = spark_session("fault", master="local[2,4]", delta=False, log_path=f"{checkpoint}.log")
+        # Without memory a worker is to fail as it imports; our own daemon has done that before.
+        conf = {"spark.python.daemon.module": "pyspark.daemon"} if point == "memory" else {}
+        spark = spark_session("fault", master="local[2,4]", delta=False, log_path=f"{checkpoint}.log", conf=conf)
     if point in WATCHED:
         watch_for(point, batch_id, Path(checkpoint), spark and spark.sparkContext._gateway.proc.pid)
     try:
