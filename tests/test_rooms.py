@@ -46,6 +46,7 @@ SMALL = {
     "cli.look": "a command",
     "cli.schema": "a command",
     "cli.watch": "a command",
+    "spark.worker_daemon": "Spark starts it as a program",
     "spec.table_rows": "needs a bound join, as no other file about rows does",
     "version": "read before everything else",
 }

@@ -80,6 +80,8 @@ _ON_THIS_MACHINE = {
     "spark.driver.host": "127.0.0.1",
     # Java and its Python workers talk by sockets in the file system: a trigger takes 60 ms less than by TCP.
     "spark.python.unix.domain.socket.enabled": "true",
+    # Workers begin with what a join imports; see there.
+    "spark.python.daemon.module": "streamjoin_ds.spark.worker_daemon",
 }
 # What was started in this process: the "session", the "request" that it was made for, its "gateway" to Java, Java's
 # "log", and whether a "join" was started.

@@ -79,6 +79,9 @@ _log = logging.getLogger(__name__)
 # Batches: an attempt that stopped and goes on late writes the newest state anew, and nobody forces it. If a power cut
 # tears it, the batch is done again from the state and the offsets of the one before.
 LEAST_RETAINED = 2
+# Of a query whose rows are few, since they name blocks. Spark makes code for them anew in each batch, and would need
+# thousands of rows to win that back. A plan over DataFrames has the user's own rows too, so it keeps Spark's settings.
+_FEW_ROWS = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _DEFAULT_CELLS = 1  # cells of a plan that is only shown, where neither a layout nor a number is given
 
 
@@ -240,12 +243,15 @@ def query_over(exchanged: DataFrame, plan: Plan, options: QueryOptions) -> Strea
         cells = cells.trigger(availableNow=True)
     elif options.trigger is not None:
         cells = cells.trigger(processingTime=f"{duration_us(options.trigger, 'trigger') // 1000} milliseconds")
+    session = exchanged.sparkSession
+    few_rows = {} if plan.foreign else {key: session.conf.get(key, None) or own for key, own in _FEW_ROWS.items()}
     settings = {
         "spark.sql.shuffle.partitions": str(plan.partitions),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
         RETAIN_KEY: str(plan.retain_batches),
+        **few_rows,
     }
-    with configured(exchanged.sparkSession, settings):  # a query keeps them from its start
+    with configured(session, settings):  # a query keeps them from its start
         query = cells.start()
     if ends_itself:
         from streamjoin_ds.spark.admission import end_when_read  # needs Spark, and a plan is explained without it

@@ -184,13 +184,18 @@ def arm_pause(batch_id: int, checkpoint: Path) -> None:
     Committer.commit_before = commit_before  # type: ignore[method-assign,assignment]
 
 
+def is_of_daemon(process: psutil.Process) -> bool:
+    """Whether a process is a daemon of Spark's Python workers, or forked by one."""
+    return not {"pyspark.daemon", "streamjoin_ds.spark.worker_daemon"}.isdisjoint(process.cmdline())
+
+
 def workers() -> list[psutil.Process]:
-    """Return the Python workers of this driver's Spark: the children of its `pyspark.daemon`, busy or waiting."""
+    """Return the Python workers of this driver's Spark: the children of its daemons, busy or waiting."""
     found = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             parent = child.parent()
-            if parent is not None and "pyspark.daemon" in parent.cmdline():
+            if parent is not None and is_of_daemon(parent):
                 found.append(child)
     return found
 
@@ -316,7 +321,7 @@ def arm_memory(batch_id: int, *, is_killed: bool) -> None:
         else:
             for process in psutil.Process().children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    if "pyspark.daemon" in process.cmdline():
+                    if is_of_daemon(process):
                         process.rlimit(psutil.RLIMIT_AS, (process.memory_info().vms,) * 2)
         try:
             original(self, frame, batch)
@@ -343,7 +348,9 @@ def main() -> None:
         arm(point, batch_id)
     spark = None
     if not os.environ.get(LOCAL):
-        spark = spark_session("fault", master="local[2,4]", delta=False, log_path=f"{checkpoint}.log")
+        # Without memory a worker is to fail as it imports; our own daemon has done that before.
+        conf = {"spark.python.daemon.module": "pyspark.daemon"} if point == "memory" else {}
+        spark = spark_session("fault", master="local[2,4]", delta=False, log_path=f"{checkpoint}.log", conf=conf)
     if point in WATCHED:
         watch_for(point, batch_id, Path(checkpoint), spark and spark.sparkContext._gateway.proc.pid)
     try:

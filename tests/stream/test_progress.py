@@ -15,6 +15,7 @@ from pyspark.errors import StreamingQueryException
 from streamjoin_ds import Stream, StreamJoin, band
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.spark.session import configured
 from streamjoin_ds.stream.progress import OBSERVED, OBSERVED_METRICS, tell_read_rows
 
 if TYPE_CHECKING:
@@ -108,6 +109,27 @@ def test_input_rows_over_a_replay_and_restarts(
     assert read(run()) == [(1, 80), (2, 40)]
     write(1)
     assert read(run()) == [(3, 80), (4, 80), (5, 40)]
+
+
+@pytest.mark.parametrize("asked", [None, "FALLBACK"])
+def test_a_query_makes_no_code_for_its_few_rows(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: str | None
+) -> None:
+    """The session keeps what it has; where it says how, the query does that."""
+    rows = "".join(json.dumps({"ts": 1_704_067_200 + n, "x": n % 7}) + "\n" for n in range(20))
+    for name in ("l", "r"):
+        (tmp_path / f"{name}.json").write_text(rows)
+    streams = [Stream(name, tmp_path / f"{name}.json", time_unit="s") for name in ("l", "r")]
+    join = StreamJoin(streams, on=[band("l.x", "r.x", 0)], window="5s")
+    key = "spark.sql.codegen.factoryMode"
+    with configured(spark, {} if asked is None else {key: asked}):
+        query = join.start(spark, tmp_path / "m", tmp_path / "c", available_now=True)
+        assert spark.conf.get(key, None) == asked
+    query.awaitTermination()
+    query.explain()
+    plan = capsys.readouterr().out
+    assert "FlatMapGroupsInPandasWithState" in plan
+    assert ("*(" in plan) == (asked is not None)
 
 
 def test_a_spark_without_the_private_names_keeps_its_number() -> None:
