@@ -41,16 +41,16 @@ class Checkpoint:
     Attributes
     ----------
     states : dict of (partition, version) to dict of cell to bytes
-    kinds : dict of (partition, version) to object
-        The settings under which each version was written, and those of the versions before it: under other settings the
-        bytes may differ.
+    kinds : dict of (partition, version, hash of the state) to object
+        The settings under which a version was written, and those of the versions before it: under other settings the
+        bytes may differ. A power cut may bring the bytes of a former attempt back.
     """
 
     retain: int
     offsets: dict[int, str] = field(default_factory=dict)
     commits: set[int] = field(default_factory=set)
     states: dict[tuple[int, int], dict[int, bytes]] = field(default_factory=dict)
-    kinds: dict[tuple[int, int], object] = field(default_factory=dict)
+    kinds: dict[tuple[int, int, int], object] = field(default_factory=dict)
     cells: int = 0
     partitions: int = 0
     layout: CellLayout | None = None
@@ -109,11 +109,17 @@ class Checkpoint:
         of the batch that left it. These are purged when a batch is planned, before there is a newer version.
         """
         there = self.states.get((partition, version))
-        differs = there is not None and there != state and self.kinds.get((partition, version)) == kind
+        differs = there is not None and there != state and self.kind_of(partition, version) == kind
         if differs and version - 1 >= max(self.offsets, default=0) - self.retain:
             msg = f"partition {partition} version {version}"
             raise StateDiffersError(msg)
-        self.states[partition, version], self.kinds[partition, version] = state, kind
+        self.states[partition, version] = state
+        self.kinds[partition, version, _hash(state)] = kind
+
+    def kind_of(self, partition: int, version: int) -> object:
+        """Return the settings under which the version that is there was written; None where there is none."""
+        state = self.states.get((partition, version))
+        return None if state is None else self.kinds.get((partition, version, _hash(state)))
 
     def purge(self, batch: int, retain: int) -> None:
         """Remove what Spark removes at the start of `batch`, and what its maintenance of the state removes later."""
@@ -148,3 +154,7 @@ class Checkpoint:
         """Whether the state of this version is there, and the offsets with which it goes."""
         partitions = {partition for partition, _ in self.states}
         return version - 1 in self.offsets and all((partition, version) in self.states for partition in partitions)
+
+
+def _hash(state: dict[int, bytes]) -> int:
+    return hash(frozenset(state.items()))

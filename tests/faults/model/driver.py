@@ -204,7 +204,7 @@ class Driver:
         world = self.world
         world.point("begin")
         state = dict(self.log.states.get((partition, batch), {}))
-        history = self.log.kinds.get((partition, batch))
+        history = self.log.kind_of(partition, batch)
         if batch and not state and cells:
             msg = f"version {batch} of partition {partition}"
             raise StateMissingError(msg)

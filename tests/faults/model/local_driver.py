@@ -159,7 +159,7 @@ class _Points:
             partitions, version = self.kept.plan.partitions if self.kept.plan else 1, self.process.batch + 1
             for partition in range(partitions):
                 of_partition = {cell: blob for cell, blob in states.items() if cell % partitions == partition}
-                history = self.kept.kinds.get((partition, version - 1))
+                history = self.kept.kind_of(partition, version - 1)
                 Checkpoint.keep_state(self.kept, partition, version, of_partition, hash((self._kind, history)))
             self.world.point("state kept")
 
