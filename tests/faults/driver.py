@@ -319,6 +319,8 @@ def arm_memory(batch_id: int, *, is_killed: bool) -> None:
         if is_killed:
             hunter.start()
         else:
+            for worker in workers():  # those that take their place need memory to import
+                worker.kill()
             for process in psutil.Process().children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     if is_of_daemon(process):
