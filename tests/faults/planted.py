@@ -590,7 +590,7 @@ BUGS = (
     ),
     _bug(
         "what a waiting tuple may meet is dropped with its own window",
-        (_BOUND + "lowest_kept", "lowest - (self.kept_extent(stream) - self.join.window.extent(stream))", "lowest"),
+        (_BOUND + "lowest_kept", "lowest - self._waits[stream]", "lowest"),
         asks=("how",),
     ),
     _bug(

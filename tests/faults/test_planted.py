@@ -88,7 +88,7 @@ FINDERS = {
     "a device that is idle is forgotten though it is ahead": 27,
     "a position forgets how its times came": 2_010_230,
     "a journal lets tuples go a second before their window does": 36,
-    "a driver that was stopped writes over the offsets of another": 27,
+    "a driver that was stopped writes over the offsets of another": 178,
     "a batch that was planned is planned anew": 7,
 }
 # A function that ends so was planted badly: nothing is said of the bug that was meant.
