@@ -136,7 +136,7 @@ class _Live:
     def run(self) -> None:
         """Fill the windows, go on, and tell the parent what happens."""
         task = self._task
-        session = spark_session("python -m tests.bench stream")
+        session = spark_session("python -m tests.bench stream", quick_compiler=True)  # as `streamjoin run` makes it
         session.conf.set("spark.sql.streaming.numRecentProgressUpdates", _PROGRESS_KEPT)
         self._tell({"event": "session", "at_s": time.time()})
         with watch(self._committed):

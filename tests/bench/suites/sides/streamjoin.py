@@ -45,10 +45,10 @@ class LocalSide:
 
 
 class StreamJoinSide(LocalSide):
-    """Our own side, in the session that every user of this package gets by default."""
+    """Our own side, in a session as `streamjoin run` makes it."""
 
     def __init__(self) -> None:
-        self._spark = spark_session("python -m tests.bench")
+        self._spark = spark_session("python -m tests.bench", quick_compiler=True)
 
     def close(self) -> None:
         """Stop Spark."""
