@@ -107,6 +107,10 @@ class ClientErrors:
         known = [told for told in _CAUSES if told in self.names]
         return (refused or known or [name])[0]
 
+    def refusal(self, topic: str, name: str | None = None) -> StreamJoinError:
+        """Return the error for one of librdkafka's names, by default for the cause, with the address that was told."""
+        return refusal(self.cause() if name is None else name, topic, self.advertised)
+
 
 def made(kind: Callable[..., Any], settings: dict[str, str], errors: ClientErrors) -> Any:
     """Return a client; raise `ArgumentError` with the name of a setting that librdkafka refuses."""

@@ -269,11 +269,11 @@ class Committer:
                     lambda _table, files=files: files,  # type: ignore[misc]
                     user_metadata=self._user_metadata(batch, None),
                 )
-        own, written = {"ledger": ledger, "metrics": metrics}, dict[str, list[FileReport]]()
-        if not self._append("ledger", batch, own, written):
+        written: dict[str, list[FileReport]] = {}
+        if not self._append("ledger", batch, {"ledger": ledger, "metrics": metrics}, written):
             self._check_same(batch, ledger)
             self.durability.flush()
-        self._append("metrics", batch, own, written)
+        self._append("metrics", batch, {"metrics": metrics}, written)
 
     def _append(
         self, name: str, batch: Batch, rows: Mapping[str, pa.Table], written: dict[str, list[FileReport]] | None = None

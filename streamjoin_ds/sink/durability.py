@@ -28,7 +28,8 @@ __all__ = ["Durability", "force"]
 
 _AT_ONCE = 64  # files open at once; a commit forces about 30, a start all files of the checkpoint
 _FEW, _WAITING = 2, 8  # fewer files than this need no threads; threads that wait for more of them
-# Folders of the checkpoint that are not Spark's: a block is forced when it is written, the exchange is written again.
+# Folders of the checkpoint that are not Spark's. A block is forced when it is written, or as one of the commit's files;
+# the exchange is written again.
 _NOT_SPARKS = frozenset({"blocks", "exchange"})
 
 
@@ -164,8 +165,8 @@ def _forced(paths: list[str]) -> None:
 
     A file system then puts them into one journal commit, where it has a journal: the first one waits for that alone.
     Still each other asks the device to write out what it holds, and waits; the system answers several that ask at once
-    together. So threads ask: 14 files and folders took 13 to 20 ms, and 50 to 85 ms one after the other (ext4 without
-    a journal, virtual disk).
+    together. So threads ask: the 25 files and folders of a batch took 7 ms, and 16 ms one after the other (ext4
+    without a journal, virtual disk).
     """
     for first in range(0, len(paths), _AT_ONCE):
         several = paths[first : first + _AT_ONCE]
@@ -174,8 +175,9 @@ def _forced(paths: list[str]) -> None:
             there = {path: descriptor for path, descriptor in descriptors.items() if descriptor is not None}
             for descriptor in there.values():
                 _begin(descriptor)
-            for path in [*there][:1]:
-                _sync(path, there.pop(path))
+            if there:
+                first_path = next(iter(there))
+                _sync(first_path, there.pop(first_path))
             _side_by_side(_sync, there)
 
 

@@ -21,7 +21,7 @@ from streamjoin_ds.errors import (
     KafkaTopicChangedError,
     KafkaUnreachableError,
 )
-from streamjoin_ds.kafka.client import ALL_AWAY, PASSING, ClientErrors, confluent, made, refusal
+from streamjoin_ds.kafka.client import ALL_AWAY, PASSING, ClientErrors, confluent, made
 from streamjoin_ds.kafka.settings import Settings, SettingsSource
 from streamjoin_ds.logs import Reach
 from streamjoin_ds.spool.address import Address, Secrets, StoppedError
@@ -111,7 +111,7 @@ class KafkaClient:
             while self._tick():
                 self._take(self._consumer.consume(_MOST_MESSAGES, timeout=_TICK_S))
                 if self._errors.is_refused:
-                    raise refusal(self._errors.cause(), self._topic, self._errors.advertised)
+                    raise self._errors.refusal(self._topic)
                 self._look_for_brokers()
                 if time.monotonic() - looked_s > _LOOK_S:
                     looked_s = time.monotonic()
@@ -141,7 +141,7 @@ class KafkaClient:
             if not self._tick():
                 raise StoppedError
         cause = name if not is_passing else self._errors.cause(name)
-        refused = refusal(cause, self._topic, self._errors.advertised)
+        refused = self._errors.refusal(self._topic, cause)
         if refused.code != "KAFKA_UNREACHABLE":
             raise refused
         msg = f"no broker of {self._address.servers} can be reached: {cause}"
@@ -201,7 +201,7 @@ class KafkaClient:
             except self._kafka.KafkaException as error:
                 name = str(error.args[0].name())
             if name not in PASSING or self._errors.is_refused or time.monotonic() > until_s:
-                raise refusal(self._errors.cause(name), self._topic, self._errors.advertised)
+                raise self._errors.refusal(self._topic, self._errors.cause(name))
             if not self._tick():
                 raise StoppedError
             time.sleep(_PAUSE_S)

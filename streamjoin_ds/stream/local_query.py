@@ -131,7 +131,7 @@ class LocalQuery:
         source = SourceOptions.parse(reader_options(plan, options, cuts))
         self._planner = BatchPlanner(source, EXCHANGE_SCHEMA, clock, wall)
         self._most_rows = source.max_rows_per_batch
-        # Here the commit sees all that cells write. Forced in one group that takes a third of the time.
+        # Here the commit sees all that cells write. Forced in one group that takes less than half of the time.
         self._commit = BatchCommit(plan, options.restarts, forces=True)
         self._of_cells = replace(plan, durable=False)
         if plan.state_root:  # the commit forces what is in the folder, not the folder's own name

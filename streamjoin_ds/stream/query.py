@@ -81,7 +81,7 @@ _log = logging.getLogger(__name__)
 LEAST_RETAINED = 2
 # Of a query whose rows are few, since they name blocks. Spark makes code for them anew in each batch, and would need
 # thousands of rows to win that back. A plan over DataFrames has the user's own rows too, so it keeps Spark's settings.
-_FEW_ROWS = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_CODE_KEY = "spark.sql.codegen.factoryMode"
 _DEFAULT_CELLS = 1  # cells of a plan that is only shown, where neither a layout nor a number is given
 
 
@@ -244,13 +244,13 @@ def query_over(exchanged: DataFrame, plan: Plan, options: QueryOptions) -> Strea
     elif options.trigger is not None:
         cells = cells.trigger(processingTime=f"{duration_us(options.trigger, 'trigger') // 1000} milliseconds")
     session = exchanged.sparkSession
-    few_rows = {} if plan.foreign else {key: session.conf.get(key, None) or own for key, own in _FEW_ROWS.items()}
     settings = {
         "spark.sql.shuffle.partitions": str(plan.partitions),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
         RETAIN_KEY: str(plan.retain_batches),
-        **few_rows,
     }
+    if not plan.foreign:
+        settings[_CODE_KEY] = session.conf.get(_CODE_KEY, None) or "NO_CODEGEN"
     with configured(session, settings):  # a query keeps them from its start
         query = cells.start()
     if ends_itself:

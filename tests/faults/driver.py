@@ -300,6 +300,9 @@ def _strike(fault: str, idle_threads: dict[psutil.Process, int], delay_s: float,
                     return
 
 
+_TO_BEGIN_BYTES = 96 * 2**20  # what a worker needs until it can say that it has no memory
+
+
 def arm_memory(batch_id: int, *, is_killed: bool) -> None:
     """Let no worker have more memory from a batch on, or kill those of the batch, as a system does that is short."""
     original = BatchCommit.__call__
@@ -319,12 +322,12 @@ def arm_memory(batch_id: int, *, is_killed: bool) -> None:
         if is_killed:
             hunter.start()
         else:
-            for worker in workers():  # those that take their place need memory to import
+            for worker in workers():  # those that take their place can begin, and need more to import
                 worker.kill()
             for process in psutil.Process().children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     if is_of_daemon(process):
-                        process.rlimit(psutil.RLIMIT_AS, (process.memory_info().vms,) * 2)
+                        process.rlimit(psutil.RLIMIT_AS, (process.memory_info().vms + _TO_BEGIN_BYTES,) * 2)
         try:
             original(self, frame, batch)
         finally:

@@ -164,10 +164,16 @@ def test_delimiters_are_those_that_duckdb_finds(one: Input, tmp_path: Path) -> N
 NOT_OF_DUCKDB = {"german.csv", "trailing.csv", "wide.csv", "latin.csv"}
 
 
-# What a column holds, a value drawn for each line; the first are times, and one of these is in every file.
+# How times are written, one way in a file; and what other columns hold, a value drawn for each line.
 TIMES = [
-    *("2024-03-05 09:00:{:02}", "2024-03-05T09:00:{:02}Z", "05/03/2024 09:00:{:02}", "05.03.2024 09:00:{:02},120"),
-    *("Mar 5, 2024 09:00:{:02}", "Tue, 05 Mar 2024 09:00:{:02} GMT", "20240305T0900{:02}", "1709629207{:02}.5"),
+    "2024-03-05 09:00:{:02}",
+    "2024-03-05T09:00:{:02}Z",
+    "05/03/2024 09:00:{:02}",
+    "05.03.2024 09:00:{:02},120",
+    "Mar 5, 2024 09:00:{:02}",
+    "Tue, 05 Mar 2024 09:00:{:02} GMT",
+    "20240305T0900{:02}",
+    "1709629207{:02}.5",
 ]
 FIELDS = {
     "temp (C)": st.floats(-50, 50).map("{:.2f}".format),
@@ -195,22 +201,27 @@ def test_any_delimiter_and_header_is_told(data: st.DataObject, delimiter: str, t
 
 
 FORMS = [
-    *(
-        "%Y-%m-%d %H:%M:%S",
-        "%Y-%m-%dT%H:%M:%SZ",
-        "%Y-%m-%d %H:%M:%S+00:00",
-        "%Y/%m/%d %H:%M:%S",
-        "%Y-%m-%d %I:%M:%S %p",
-    ),
-    *("%d/%m/%Y %H:%M:%S", "%m/%d/%Y %I:%M:%S %p", "%m-%d-%Y %H:%M:%S", "%d.%m.%Y %H:%M:%S", "%H:%M:%S %d/%m/%Y"),
-    *(
-        "%d-%b-%Y %H:%M:%S",
-        "%d %B %Y %H:%M:%S",
-        "%b %d, %Y %H:%M:%S",
-        "%A, %B %d, %Y %H:%M:%S",
-        "%d/%b/%Y:%H:%M:%S +0000",
-    ),
-    *("%a, %d %b %Y %H:%M:%S GMT", "%a %b %d %H:%M:%S UTC %Y", "%Y%m%d%H%M%S", "%Y%m%dT%H%M%S", "%Y-%j %H:%M:%S", "%s"),
+    "%Y-%m-%d %H:%M:%S",
+    "%Y-%m-%dT%H:%M:%SZ",
+    "%Y-%m-%d %H:%M:%S+00:00",
+    "%Y/%m/%d %H:%M:%S",
+    "%Y-%m-%d %I:%M:%S %p",
+    "%d/%m/%Y %H:%M:%S",
+    "%m/%d/%Y %I:%M:%S %p",
+    "%m-%d-%Y %H:%M:%S",
+    "%d.%m.%Y %H:%M:%S",
+    "%H:%M:%S %d/%m/%Y",
+    "%d-%b-%Y %H:%M:%S",
+    "%d %B %Y %H:%M:%S",
+    "%b %d, %Y %H:%M:%S",
+    "%A, %B %d, %Y %H:%M:%S",
+    "%d/%b/%Y:%H:%M:%S +0000",
+    "%a, %d %b %Y %H:%M:%S GMT",
+    "%a %b %d %H:%M:%S UTC %Y",
+    "%Y%m%d%H%M%S",
+    "%Y%m%dT%H%M%S",
+    "%Y-%j %H:%M:%S",
+    "%s",
 ]
 # Numbers that may pass for times, or for parts of them.
 BESIDE = {"id": 10_000, "serial": 1_650_399_948, "count": 0, "hour": 16, "year": 2024}

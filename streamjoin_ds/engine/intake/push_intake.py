@@ -255,19 +255,20 @@ class _GivenColumns:
     """The columns of rows that are handed over; see `InputColumns`."""
 
     def __init__(self) -> None:
-        self._first: dict[str, ReceivedRows] = {}
+        self._has_number_times: dict[str, bool] = {}
 
-    def see(self, name: str, rows: ReceivedRows) -> None:
-        """Take the first rows of a stream."""
-        self._first[name] = rows
+    def see(self, stream: Stream, rows: pa.Table | list[Mapping[str, Any]]) -> None:
+        """Look at the first rows of a stream."""
+        if isinstance(rows, pa.Table):
+            found = rows.schema.field(stream.time).type if stream.time in rows.column_names else pa.null()
+            are_numbers = bool(pa.types.is_integer(found) or pa.types.is_floating(found))
+        else:
+            are_numbers = isinstance(rows[0].get(stream.time), (int, float))
+        self._has_number_times[stream.name] = are_numbers
 
     def has_number_times(self, stream: Stream) -> bool:
         """Whether the event times are numbers."""
-        rows = self._first[stream.name].rows
-        if isinstance(rows, pa.Table):
-            found = rows.schema.field(stream.time).type if stream.time in rows.column_names else pa.null()
-            return bool(pa.types.is_integer(found) or pa.types.is_floating(found))
-        return isinstance(rows[0].get(stream.time), (int, float))
+        return self._has_number_times[stream.name]
 
     def times_of_day(self, stream: Stream) -> Sequence[str]:
         """Return nothing: a frame with the day in one column and the time in another is seldom."""
@@ -348,7 +349,7 @@ class PushIntake:
             times = TimesSeen.of(known_us, np.arange(len(known_us)))
             if times is not None:
                 self._unseen.discard(stream)
-                self._given.see(self._names[stream], arrivals[stream])
+                self._given.see(self._bound.join.streams[stream], arrivals[stream].rows)
                 seen[self._names[stream]] = times if are_whole else replace(times, most_us=INT64_MAX)
         for text in self._warnings.times(seen):
             _log.warning("%s", text)

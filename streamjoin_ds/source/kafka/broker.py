@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamjoin_ds.errors import KafkaTopicChangedError
-from streamjoin_ds.kafka.client import PASSING, ClientErrors, confluent, made, refusal
+from streamjoin_ds.kafka.client import PASSING, ClientErrors, confluent, made
 from streamjoin_ds.kafka.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -132,7 +132,8 @@ class Broker:
         else:
             return sorted(name for name in found if not name.startswith("__"))
         self._admin.poll(0)
-        raise refusal(self._errors.cause(name), "(all)", self._errors.advertised)
+        all_topics = "(all)"
+        raise self._errors.refusal(all_topics, self._errors.cause(name))
 
     def tell_group(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Commit offsets for a consumer group, by topic and partition: best effort, as nothing is read of them."""
@@ -175,7 +176,7 @@ class Broker:
             while wait_for(asked.values(), _LOOK_SECONDS).not_done:
                 self._admin.poll(0)
                 if self._errors.is_refused or self._clock() > until:
-                    raise refusal(self._errors.cause(), topic, self._errors.advertised)
+                    raise self._errors.refusal(topic)
             try:
                 return {part: answer.result() for part, answer in asked.items()}
             except self._kafka.KafkaException as error:
@@ -183,5 +184,5 @@ class Broker:
             self._admin.poll(0)
             if name not in PASSING or self._errors.is_refused or self._clock() > until:
                 cause = self._errors.cause(name) if name in {"_TIMED_OUT", *PASSING} else name
-                raise refusal(cause, topic, self._errors.advertised)
+                raise self._errors.refusal(topic, cause)
             self._wait(_PAUSE_SECONDS)
