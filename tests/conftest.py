@@ -14,12 +14,14 @@ from tests.support.examples import register_profiles
 from tests.support.java import quick_to_start
 from tests.support.kafka import KafkaBroker, kafka_jars
 from tests.support.longest import by_length
+from tests.support.scratch import files_in_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 register_profiles()
 quick_to_start()
+files_in_memory()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -350,7 +350,7 @@ def test_the_python_of_start_and_of_dataframes_runs_as_pasted(folder: Path, envi
 def test_the_configuration_runs(folder: Path, environment: dict[str, str]) -> None:
     pasted(["streamjoin", "data", "flights", "./"], "", folder, environment)
     (folder / "join.toml").write_text(configuration())
-    done = pasted(["streamjoin", "run", "--config", "join.toml", "--json"], "", folder, environment)
+    done = pasted(["streamjoin", "run", "--config", "join.toml", "--local", "--json"], "", folder, environment)
     query = f"""SELECT count(*) FROM '{folder}/kennedy.csv.gz' k, '{folder}/newark.csv.gz' n
         WHERE abs(epoch(k.ts) - epoch(n.ts)) <= 900 AND abs(k.distance - n.distance) <= 10
           AND abs(k.air_time - n.air_time) <= 5 AND k.distance > 1000"""

@@ -23,6 +23,7 @@ from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.maintenance import Maintenance
 from streamjoin_ds.sink.tables import TableSet
 from tests.sink.conftest import Join
+from tests.support.scratch import memory_folder
 
 __all__ = ["LongLog"]
 
@@ -152,7 +153,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sink.long_log", description=__doc__)
     parser.add_argument("--commits", type=int, default=20_000, help="batches (%(default)s)")
     asked = parser.parse_args()
-    folder = tempfile.mkdtemp(prefix="streamjoin-long-log-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    folder = tempfile.mkdtemp(prefix="streamjoin-long-log-", dir=memory_folder())
     try:
         run = LongLog(f"{folder}/matches", asked.commits, part=max(min(1_000, asked.commits // 4), 1))
         run.run(report_every=1_000)

@@ -12,21 +12,16 @@ import pyarrow as pa
 
 from tests.faults.model.schedule import Schedule
 from tests.faults.model.world import World
+from tests.support.scratch import memory_folder
 
 __all__ = ["simulated"]
-
-
-def _scratch() -> Path:
-    """Return a new folder, in memory where that is possible: a run makes a few hundred small files."""
-    memory = Path("/dev/shm")
-    return Path(tempfile.mkdtemp(prefix="streamjoin-faults-", dir=memory if memory.is_dir() else None))
 
 
 @contextmanager
 def simulated(schedule: Schedule, delta: str = "log") -> Iterator[World]:
     """Run a schedule; the run's folder is there until the context ends."""
     pa.set_cpu_count(1)
-    folder = _scratch()
+    folder = Path(tempfile.mkdtemp(prefix="streamjoin-faults-", dir=memory_folder()))
     try:
         world = World(schedule, folder, delta)
         world.run()
