@@ -170,7 +170,7 @@ def _make_frames(folder: Path) -> None:
         session, folder / "matches", folder / "checkpoint", frames=frames, layout="1x2", available_now=True
     ).awaitTermination()
     session.stop()
-    (folder / "spark.log").unlink()
+    (folder / "spark.log").unlink(missing_ok=True)  # where Java ran before, it keeps the log that it had
     shutil.rmtree(folder / "in")
     move_frames(folder, str(folder), MOVED)
 
