@@ -5,7 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -15,8 +17,10 @@ from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.cell.cell_state import CellState
 from streamjoin_ds.cell.cell_windows import CellWindows, give_tables
 from streamjoin_ds.cell.epoch_windows import LiveWindows
+from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS
 from streamjoin_ds.engine.storage.journal import Arrived, Journal
 from streamjoin_ds.engine.storage.run_store import RunStore
+from streamjoin_ds.engine.storage.sealed_run import RunMaker
 from streamjoin_ds.engine.storage.state_blob import described
 from streamjoin_ds.engine.window_join import WindowJoin
 from streamjoin_ds.plan import Layout, Plan
@@ -72,11 +76,12 @@ def fated(
     change=st.none() | st.tuples(st.integers(50, 400), st.sampled_from(["2x1", "1x1", "1x2"])),
     fates=st.lists(FATES, min_size=1, max_size=7),
     block_bytes=st.sampled_from([0, 1500, 1 << 20]),
+    bucket_rows=st.sampled_from([1, 60, BUCKET_ROWS]),
 )
 def test_rows_do_not_depend_on_where_windows_live(
-    window: str, layout: str, change: tuple[int, str] | None, fates: list[str], block_bytes: int
+    window: str, layout: str, change: tuple[int, str] | None, fates: list[str], block_bytes: int, bucket_rows: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, patch("streamjoin_ds.cell.cell_windows.BUCKET_ROWS", bucket_rows):
         changes = [] if change is None or layout == "1x1" else [change]
         batches = fated(
             Path(folder), sensors(window), layout, fates, *changes, block_bytes=block_bytes, retain_batches=1
@@ -172,3 +177,41 @@ def test_two_queries_of_one_join_have_tables_of_their_own(tmp_path: Path) -> Non
     for block, engine in engines.items():
         give_tables(plan, [engine], {"z": block}, rows.__getitem__)
     assert [engine.tables.versions["z"] for engine in engines.values()] == [*rows]
+
+
+@pytest.mark.parametrize(("bucket_rows", "are_grids"), [(64, True), (None, False)])
+def test_what_a_journal_has_goes_into_grids_at_once_or_is_sorted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket_rows: int | None, are_grids: bool
+) -> None:
+    schema = pa.schema([("ts", pa.timestamp("us")), ("x", pa.float64())])
+    bound = bind(Join([Stream("l"), Stream("r")], "abs(l.x - r.x) <= 1", "1s"), {"l": schema, "r": schema})
+    form, random = bound.tuple_schema(0), np.random.default_rng(7)
+    store = RunStore(BlockStore(str(tmp_path)), ["00", "01"], "", 1)
+    engine, journal, found = WindowJoin(bound, bucket_rows=bucket_rows), Journal([(), ()]), []
+
+    def tuples(batch: int, rows: int) -> pa.Table:
+        numbers = np.arange(batch * rows, (batch + 1) * rows)
+        values = {"_seq": numbers, "_ts": numbers + 1, "x": random.uniform(0, 1000, rows)}
+        return pa.table(values).select(form.names).cast(form)
+
+    def results(join: WindowJoin, pushed: dict[int, list[pa.Table]]) -> list[tuple[int, int]]:
+        columns = [chunk.select(["l_seq", "r_seq"]).to_pydict() for chunk in join.push(pushed)]
+        return sorted(pair for of in columns for pair in zip(of["l_seq"], of["r_seq"], strict=True))
+
+    for batch in range(70):  # so many that small blocks become large ones, which stand behind newer ones
+        new = {stream: [tuples(batch, 20)] for stream in (0, 1)}
+        found += results(engine, new)
+        arrived = {stream: [Arrived(table) for table in tables] for stream, tables in new.items()}
+        journal = journal.after(arrived, [None, None], engine.forms, store, BlockStore(str(tmp_path)))
+    assert len(found) > 1000
+    assert len(journal.pieces[0]) < 40
+    state = engine.save(store, journal)
+    sorted_rows: list[int] = []
+    sealed = RunMaker.sealed
+    with monkeypatch.context() as patched:
+        patched.setattr(RunMaker, "sealed", lambda form, rows: sorted_rows.append(rows.num_rows) or sealed(form, rows))
+        again = WindowJoin.restored(bound, state, store, bucket_rows=bucket_rows)
+    assert any("buckets by cells" in line for line in again.explain()) == are_grids
+    assert sum(sorted_rows) == (0 if are_grids else 2 * 70 * 20)
+    last = {stream: [tuples(70, 20)] for stream in (0, 1)}
+    assert results(again, last) == results(engine, last) != []
