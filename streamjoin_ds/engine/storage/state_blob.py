@@ -209,22 +209,26 @@ def decoded(
         waiting = [_waiting(entry, forms, inline, store) for entry in facts.get("waiting", ())]
     except (pa.ArrowException, StopIteration, *MALFORMED) as error:
         raise corrupt_state_error() from error
-    with ThreadPoolExecutor(len(forms)) as pool:
-        windows = list(pool.map(_window, forms, origins))
+    if any("span" in entry for of_stream in origins for entry, _, _ in of_stream):
+        with ThreadPoolExecutor(len(forms)) as pool:
+            windows = list(pool.map(_of_journal, forms, origins))
+    else:
+        windows = [Window(form, _runs(of_stream)) for form, of_stream in zip(forms, origins, strict=True)]
     return facts, windows, waiting, origins
 
 
-def _window(form: WindowForm, origins: Sequence[Origin]) -> Window:
-    """Return the window of what a blob says of a stream.
+def _runs(origins: Sequence[Origin]) -> list[SealedRun]:
+    return [run for _, run, _ in origins if run is not None]
 
-    A journal's tuples lie as they came. They go into a grid at once, where one serves: sorting and merging them before
-    that took half of the CPU time of a restart with full windows. Else they are sorted, piece by piece.
+
+def _of_journal(form: WindowForm, origins: Sequence[Origin]) -> Window:
+    """Return the window of a stream's journal, whose tuples lie as they came.
+
+    They go into a grid at once, where one serves: sorting and merging them before that took half of the CPU time of a
+    restart with full windows. Else they are sorted, piece by piece. Runs of an older state are sorted already.
     """
-    runs = [run for _, run, _ in origins if run is not None]
-    if not any("span" in entry for entry, _, _ in origins):
-        return Window(form, runs)
     if form.bucket_policy is not None:
-        window = form.bucket_policy.window(Window(form, sorted(runs, key=_first_number)))
+        window = form.bucket_policy.window(Window(form, sorted(_runs(origins), key=_first_number)))
         if window.is_grid:
             return window
     made = [form.sealed(run.tuples) if "span" in entry else run for entry, run, _ in origins if run is not None]
