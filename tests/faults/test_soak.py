@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from streamjoin_ds.sink.reader import scanned
 from streamjoin_ds.source.stream_source import open_feed
+from streamjoin_ds.spark.release import has_admission
 from tests.faults.soak.comparison import differences, stretches
 from tests.faults.soak.consumer import Consumer
 from tests.faults.soak.faults import FAULTS
@@ -30,6 +31,7 @@ SECONDS = 30.0
 
 
 @pytest.mark.spark
+@pytest.mark.skipif(not has_admission(), reason="its driver asks as Spark 4.2 does")
 def test_half_a_minute_of_faults(tmp_path):
     # "full" needs a file system of its own, which the long soak has.
     breaks = tuple(fault for fault in FAULTS if fault != "full")
