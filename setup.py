@@ -65,6 +65,8 @@ class BuildKernels(build_ext):
 
 # Typed memoryviews are in the limited API from Python 3.11 on; free-threaded builds have no limited API.
 limited_api = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
+# No names for a debugger, unless CFLAGS asks for them: a fifth less time to compile, and a third of the wheel.
+plain = [] if "-g" in os.environ.get("CFLAGS", "").split() else ["-g0"]
 x86 = sysconfig.get_platform().endswith(("x86_64", "amd64"))  # of the target: the wheel may be for another processor
 
 common = {
@@ -80,7 +82,7 @@ extensions = [
         "streamjoin_ds._kernels.native",
         sources=[f"{KERNELS}/kernels.pyx", *files_of_families(".c")],
         depends=[f"{KERNELS}/joins.pxi", *files_of_families(".h", ".pxi")],
-        extra_compile_args=["-O3", "-ffp-contract=off", *(["-fno-tree-vectorize"] if x86 else [])],
+        extra_compile_args=["-O3", *plain, "-ffp-contract=off", *(["-fno-tree-vectorize"] if x86 else [])],
         libraries=["m", "pthread"],
         **common,
     ),
@@ -89,7 +91,7 @@ extensions = [
         "streamjoin_ds._kernels.messages",
         sources=[f"{KERNELS}/messages.pyx", *files_of_families(".c", own="kafka")],
         depends=files_of_families(".h", own="kafka"),
-        extra_compile_args=["-O3"],
+        extra_compile_args=["-O3", *plain],
         libraries=["dl"],
         **common,
     ),
@@ -97,7 +99,7 @@ extensions = [
         "streamjoin_ds._kernels.pages",
         sources=[f"{KERNELS}/pages.pyx", *files_of_families(".c", own="pages")],
         depends=files_of_families(".h", own="pages"),
-        extra_compile_args=["-O3"],
+        extra_compile_args=["-O3", *plain],
         **common,
     ),
 ]
