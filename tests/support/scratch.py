@@ -15,7 +15,7 @@ from pathlib import Path
 __all__ = ["files_in_memory", "memory_folder"]
 
 _MEMORY = Path("/dev/shm")
-_ROOM_BYTES = 4 << 30  # of which a whole run takes less than a half
+_ROOM_BYTES = 4 << 30  # a whole run was seen with a fortieth of that
 
 
 def memory_folder() -> Path | None:
