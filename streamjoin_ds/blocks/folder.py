@@ -15,7 +15,10 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
 
-__all__ = ["Folder", "FoundFile", "LocalFolder", "put_new"]
+__all__ = ["BEGUN_BYTES", "Folder", "FoundFile", "LocalFolder", "begin_to_write", "put_new"]
+
+BEGUN_BYTES = 1 << 20
+"""Bytes in memory from which on the system is asked to begin to write a file that is forced later."""
 
 _ONLY_OWNER = 0o700  # mode of folders: only this user may look in
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # what systems without them say
@@ -137,6 +140,8 @@ class LocalFolder:
                 _write_all(file.fileno(), memoryview(data))
                 if self._durable:
                     os.fsync(file.fileno())
+                elif len(data) >= BEGUN_BYTES:
+                    begin_to_write(file.fileno())
             aside.replace(target)
             if self._durable:
                 _sync(target.parent)
@@ -241,6 +246,16 @@ class LocalFolder:
             part.mkdir(mode=_ONLY_OWNER, exist_ok=True)
             if self._durable:
                 _sync(part.parent)
+
+
+def begin_to_write(descriptor: int) -> None:
+    """Have the system begin to write a file's pages, without waiting; do nothing where the system cannot be told so.
+
+    Whoever forces the file later then waits for less.
+    """
+    if hasattr(os, "posix_fadvise"):
+        with contextlib.suppress(OSError):  # it is a folder or a pipe
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _write_all(descriptor: int, data: memoryview) -> None:

@@ -302,6 +302,7 @@ class Cell:
             batch_id=self.task.batch_id,
             label=self.label,
             durable=self.plan.durable,
+            behind=self.plan.durable or self.plan.commit_forces,
         )
         with self.windows.staffed(_rows_of(accepted, *guests.values())) as staff, matches_writer as writer:
             for engine, chunk in staff.timed(self._joined(accepted, guests, watermark, next_seqs)):

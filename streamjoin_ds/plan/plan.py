@@ -129,6 +129,8 @@ class Plan:
         How many batches Spark can go back by (``spark.sql.streaming.minBatchesToRetain``).
     durable : bool
         Whether a batch is forced to the device before it counts.
+    commit_forces : bool
+        Whether the commit forces what cells write, as it runs in their process. Their own `durable` is False then.
     layout_schedule : tuple of (int, CellLayout)
         Each layout with the number of records, of all streams together, from which on it is wanted; ascending. Empty:
         the rates decide. No layout has more cells than `cells`.
@@ -165,6 +167,7 @@ class Plan:
     order_by: tuple[tuple[str, ...], ...] = ()
     in_order: bool = False
     given_tables: tuple[tuple[int, str], ...] = ()
+    commit_forces: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spark_root", self.spark_root or self.block_root)

@@ -16,17 +16,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
+from typing import cast
 
+from streamjoin_ds.blocks.folder import begin_to_write
 from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.errors import TableWriteError
 from streamjoin_ds.machine import open_files_hint
 
-__all__ = ["Durability", "force"]
+__all__ = ["Durability", "ForceBehind", "force"]
 
 _AT_ONCE = 64  # files open at once; a commit forces about 30, a start all files of the checkpoint
+_STEP_BYTES = 8 << 20  # by which a file grows before it is forced behind its writer again
 _FEW, _WAITING = 2, 8  # fewer files than this need no threads; threads that wait for more of them
 # Folders of the checkpoint that are not Spark's. A block is forced when it is written, or as one of the commit's files;
 # the exchange is written again.
@@ -170,11 +173,14 @@ def _forced(paths: list[str]) -> None:
     """
     for first in range(0, len(paths), _AT_ONCE):
         several = paths[first : first + _AT_ONCE]
+        left = {path: _left.pop(path) for path in several if path in _left}
         with ExitStack() as opened:
-            descriptors = {path: _opened(path, opened) for path in several}
+            descriptors = {path: _opened(path, opened) for path in several if path not in left}
             there = {path: descriptor for path, descriptor in descriptors.items() if descriptor is not None}
             for descriptor in there.values():
-                _begin(descriptor)
+                begin_to_write(descriptor)
+            for step in left.values():
+                step.result()
             if there:
                 first_path = next(iter(there))
                 _sync(first_path, there.pop(first_path))
@@ -198,6 +204,72 @@ def _side_by_side(work: Callable[[str, int], None], there: Mapping[str, int]) ->
         wait(done)
     for one in done:
         one.result()
+
+
+class ForceBehind:
+    """Forces a growing file to the device behind its writer, one step at a time.
+
+    A device takes bytes long before they are safe there, and makes them safe only when it is asked. What a large file
+    has is asked for while the rest of it is computed. Whoever forces the file in the end waits for the last step alone.
+
+    Parameters
+    ----------
+    path : str
+        The file, of this machine.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._asked_bytes = 0
+        self._step: Future[None] | None = None
+
+    def grown(self, size_bytes: int) -> None:
+        """Begin the next step where the file, which has so many bytes now, has grown enough and the last one is done.
+
+        Raises
+        ------
+        OSError
+            The last step failed.
+        """
+        if size_bytes - self._asked_bytes < _STEP_BYTES or not (self._step is None or self._step.done()):
+            return
+        self.wait()
+        self._asked_bytes = size_bytes
+        self._begin()
+
+    def wait(self) -> None:
+        """Wait until the last step is done; raise its OSError. A later `fsync` of the file would not repeat it."""
+        if self._step is not None:
+            self._step.result()
+
+    def end(self) -> bool:
+        """Begin the last step: the file is complete. Return False where nothing was begun behind its writer."""
+        return self._step is not None and self._begin()
+
+    def leave(self, path: str) -> None:
+        """Leave it to the commit that forces the file, which has this name now, to wait for the last step."""
+        _left[path] = cast(Future[None], self._step)
+
+    def _begin(self) -> bool:
+        descriptor = os.open(self._path, os.O_RDONLY)  # at once: the file may be renamed meanwhile
+        try:
+            self._step = _threads().submit(_take_step, self._step, self._path, descriptor)
+        except RuntimeError:  # Python ends, and begins nothing in threads any more
+            os.close(descriptor)
+            return False
+        return True
+
+
+def _take_step(before: Future[None] | None, path: str, descriptor: int) -> None:
+    try:
+        if before is not None:
+            before.result()
+        _sync(path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+_left: dict[str, Future[None]] = {}  # last steps of files that a commit forces, by path
 
 
 @cache
@@ -225,13 +297,6 @@ def _opened(path: str, until: ExitStack) -> int | None:
         return None
     until.callback(os.close, descriptor)
     return descriptor
-
-
-def _begin(descriptor: int) -> None:
-    """Have the system begin to write a file's pages, without waiting; do nothing where the system cannot be told so."""
-    if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):  # it is a folder or a pipe
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _sync(path: str, descriptor: int) -> None:

@@ -47,7 +47,7 @@ from streamjoin_ds.delta.log_files import filesystem_of
 from streamjoin_ds.delta.table_state import EVENT_TIME
 from streamjoin_ds.errors import ArgumentError, ColumnError, TableWriteError
 from streamjoin_ds.machine import open_files_hint
-from streamjoin_ds.sink.durability import force
+from streamjoin_ds.sink.durability import ForceBehind, force
 from streamjoin_ds.sink.pages import PageFile, holds, parquet_options
 from streamjoin_ds.sink.tables import BATCH_ID
 
@@ -236,6 +236,8 @@ class TableWriter:
     durable : bool, keyword-only
         Whether a file is forced to the disk: its bytes before its final name appears, then the name. Only for local
         paths.
+    behind : bool, keyword-only
+        Whether a large file is forced part by part while it is written (`ForceBehind`). Only for local paths.
 
     Raises
     ------
@@ -259,6 +261,7 @@ class TableWriter:
         label: str,
         rows_per_file: int = 4_000_000,
         durable: bool = True,
+        behind: bool = False,
     ) -> None:
         if table not in REPORT_TABLES:
             message = "a writer writes the matches, the late tuples or the rejects, and no other table"
@@ -274,11 +277,13 @@ class TableWriter:
         self._stem = f"batch-{batch_id:08d}-{label}-"
         self._rows_per_file = rows_per_file
         self._durable = durable and is_local(table_path)
+        self._behind = behind and is_local(table_path)
         self._filesystem, self._folder = filesystem_of(table_path)
         self._options: dict[str, object] = {}  # of the file that is open
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
         self._file: _OpenFile | None = None
+        self._complete: list[_OpenFile] = []
         self._reports: list[FileReport] = []
         self._closed = False
 
@@ -351,6 +356,7 @@ class TableWriter:
             try:
                 self._flush()
                 self._finish_file()
+                self._settle_files()
             except BaseException:
                 self.abort()
                 raise
@@ -364,9 +370,9 @@ class TableWriter:
         if self._file is not None:
             self._file.discard()
             self._file = None
-        for report in self._reports:
-            with contextlib.suppress(FileNotFoundError):
-                self._filesystem.delete_file(f"{self._folder}/{report.path}")
+        for file in self._complete:
+            file.discard()
+        self._complete.clear()
         self._reports.clear()
 
     def _checked(self, table: pa.Table) -> pa.Table:
@@ -424,7 +430,15 @@ class TableWriter:
 
     def _begin_file(self) -> _OpenFile:
         name = f"{self._stem}{uuid.uuid4().hex}.parquet"
-        return _OpenFile(self._filesystem, self._folder, name, self._schema, self._options, durable=self._durable)
+        return _OpenFile(
+            self._filesystem,
+            self._folder,
+            name,
+            self._schema,
+            self._options,
+            durable=self._durable,
+            behind=self._behind,
+        )
 
     def _finish_file(self) -> None:
         if self._file is None:
@@ -432,10 +446,19 @@ class TableWriter:
         with self._named():
             size_bytes = self._file.finish()
         statistics = self._file.statistics
+        self._complete.append(self._file)
         self._reports.append(
             FileReport(self._table, self._file.name, statistics.rows, size_bytes, statistics.to_json())
         )
         self._file = None
+
+    def _settle_files(self) -> None:
+        """Give the complete files their names. Where they are forced, all are so behind the last one's rows."""
+        with self._named():
+            for file in self._complete:
+                file.settle()
+            if self._complete and self._durable:
+                force(self._folder)
 
 
 class _OpenFile:
@@ -450,6 +473,7 @@ class _OpenFile:
         options: dict[str, object],
         *,
         durable: bool,
+        behind: bool,
     ) -> None:
         self.name = name
         self.statistics = FileStatistics(schema)
@@ -460,6 +484,8 @@ class _OpenFile:
         self._aside = f"{folder}/{WRITING_FOLDER}/{name}" if filesystem.type_name == "local" else self._path
         filesystem.create_dir(os.path.dirname(self._aside), recursive=True)
         self._stream = filesystem.open_output_stream(self._aside)
+        self._behind = ForceBehind(self._aside) if behind else None
+        self._is_behind = False  # whether all of the complete file is forced by that
         # Without options the pages are filled here.
         self._parquet = (
             parquet.ParquetWriter(self._stream, schema, **options) if options else PageFile(self._stream, schema)
@@ -468,19 +494,27 @@ class _OpenFile:
     def write(self, table: pa.Table) -> None:
         self._parquet.write_table(table, row_group_size=ROW_GROUP_ROWS)
         self.statistics.add(table)
+        if self._behind is not None:
+            self._behind.grown(self._stream.tell())
 
     def finish(self) -> int:
-        """Complete the file, give it its final name, and return its size in bytes."""
+        """Complete the file, and return its size in bytes."""
         self._parquet.close()
         size_bytes = int(self._stream.tell())
         self._stream.close()
-        if self._durable:
+        self._is_behind = self._behind is not None and self._behind.end()
+        return size_bytes
+
+    def settle(self) -> None:
+        """Wait until the complete file is on the disk, where it is to be, and give it its final name."""
+        if self._behind is not None and (self._durable or not self._is_behind):
+            self._behind.wait()
+        if self._durable and not self._is_behind:
             force(self._aside)
         if self._aside != self._path:
             self._filesystem.move(self._aside, self._path)
-            if self._durable:
-                force(os.path.dirname(self._path))
-        return size_bytes
+        if self._behind is not None and self._is_behind and not self._durable:
+            self._behind.leave(self._path)
 
     def discard(self) -> None:
         with contextlib.suppress(OSError, pa.ArrowException):

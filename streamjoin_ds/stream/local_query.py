@@ -133,7 +133,7 @@ class LocalQuery:
         self._most_rows = source.max_rows_per_batch
         # Here the commit sees all that cells write. Forced in one group that takes less than half of the time.
         self._commit = BatchCommit(plan, options.restarts, forces=True)
-        self._of_cells = replace(plan, durable=False)
+        self._of_cells = replace(plan, durable=False, commit_forces=plan.durable)
         if plan.state_root:  # the commit forces what is in the folder, not the folder's own name
             LocalFolder(Path(plan.state_root), durable=plan.durable).make()
         self._log = BatchLog(plan)

@@ -7,11 +7,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from streamjoin_ds.errors import TableWriteError
 from streamjoin_ds.sink import durability as durability_file
 from streamjoin_ds.sink.durability import Durability
+from streamjoin_ds.sink.writer import FileReport, TableWriter
 
 
 @pytest.fixture
@@ -190,3 +193,66 @@ def test_a_file_that_is_written_anew_is_forced_again(tmp_path: Path, forced: lis
     durability.checkpoint()
     durability.flush()
     assert str(state) in forced
+
+
+ROWS = pa.table({"v": np.random.default_rng(1).integers(0, 1 << 60, 1 << 16)})
+
+
+def of_a_large_file(folder: Path, *, durable: bool) -> TableWriter:
+    """A writer that has written a part, which is forced behind it."""
+    writer = TableWriter(str(folder), ROWS.schema, table="matches", batch_id=1, label="0", durable=durable, behind=True)
+    writer.write(ROWS)
+    return writer
+
+
+def forced_by_a_commit(folder: Path, writer: TableWriter) -> list[FileReport]:
+    reports, commit = writer.close(), Durability()
+    commit.files([str(folder / report.path) for report in reports])
+    commit.flush()
+    return reports
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_large_file_is_forced_behind_its_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    """Whoever forces the file waits until all of it is on the device: here that is after a while."""
+    sizes: dict[int, int] = {}
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(descriptor: int) -> None:
+        facts = os.fstat(descriptor)
+        begun.set()
+        assert may_end.wait(60)
+        sizes[facts.st_ino] = max(facts.st_size, sizes.get(facts.st_ino, 0))
+
+    monkeypatch.setattr(durability_file, "_STEP_BYTES", 1)
+    monkeypatch.setattr(os, "fsync", slow)
+    writer = of_a_large_file(tmp_path, durable=durable)
+    assert begun.wait(60)  # the first part is being forced, and the next one is written meanwhile
+    writer.write(ROWS)
+    threading.Timer(0.2, may_end.set).start()
+    (report,) = writer.close() if durable else forced_by_a_commit(tmp_path, writer)
+    facts = (tmp_path / report.path).stat()
+    assert sizes[facts.st_ino] == facts.st_size == report.size_bytes
+    assert durability_file._left == {}
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_step_that_fails_behind_the_writer_fails_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    """The system says it once: the next `fsync` of the file succeeds, and its bytes are lost."""
+    failed = threading.Event()
+
+    def fails_once(descriptor: int) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(durability_file, "_STEP_BYTES", 1)
+    monkeypatch.setattr(os, "fsync", fails_once)
+    writer = of_a_large_file(tmp_path, durable=durable)
+    with pytest.raises(TableWriteError, match="Input/output error"):
+        forced_by_a_commit(tmp_path, writer)
+    assert failed.is_set()
