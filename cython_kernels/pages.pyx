@@ -5,6 +5,7 @@ This file checks arguments, takes addresses and releases the GIL.
 """
 import numpy as np
 
+from streamjoin_ds._kernels import default_implementation
 from streamjoin_ds.errors import KernelError
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -12,10 +13,13 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cdef extern from "pages/pages.h" nogil:
     enum: SJ_PAGES_SLACK
-    int64_t sj_pack_differences(const void *values, int64_t count, int item_bytes, uint8_t *out)
+    int64_t sj_pack_differences(const void *values, int64_t count, int item_bytes, int is_wide, uint8_t *out)
     int64_t sj_find_runs(const void *values, int64_t count, int item_bytes, int64_t most, void *firsts,
                          int32_t *starts)
     int64_t sj_number_runs(const int32_t *starts, int64_t runs, int id_bytes, uint8_t *out)
+
+
+_IS_WIDE = default_implementation() in ("avx2", "avx512")
 
 
 cdef int _item_bytes(values) except -1:
@@ -29,8 +33,11 @@ cdef int _item_bytes(values) except -1:
     return values.dtype.itemsize
 
 
-def pack_differences(values):
-    """Return whole numbers as packed differences; see streamjoin_ds.sink.page_values.pack_differences."""
+def pack_differences(values, bint is_wide=_IS_WIDE):
+    """Return whole numbers as packed differences; see streamjoin_ds.sink.page_values.pack_differences.
+
+    `is_wide` has the processor's wide registers used; by default that is so where the other kernels use them.
+    """
     cdef int item_bytes = _item_bytes(values)
     cdef int64_t count = len(values), size = 0
     cdef const uint8_t[::1] items = values.view(np.uint8)
@@ -39,7 +46,7 @@ def pack_differences(values):
     out = np.empty(count * item_bytes + SJ_PAGES_SLACK, np.uint8)
     cdef uint8_t[::1] to = out
     with nogil:
-        size = sj_pack_differences(&items[0], count, item_bytes, &to[0])
+        size = sj_pack_differences(&items[0], count, item_bytes, is_wide, &to[0])
     return out[:size] if size else None
 
 

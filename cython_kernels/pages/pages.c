@@ -9,7 +9,10 @@
 /* A block has one smallest difference, and each of its parts a width of its own: parquet-format, Encodings.md. */
 enum { BLOCK = 128, PARTS = 4, PART = BLOCK / PARTS };
 
-static uint8_t *put_varint(uint8_t *out, uint64_t value)
+/* What becomes part of its callers, for each processor that they are compiled for. */
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE uint8_t *put_varint(uint8_t *out, uint64_t value)
 {
     for (; value >= 128; value >>= 7) {
         *out++ = (uint8_t)(value | 128);
@@ -18,14 +21,13 @@ static uint8_t *put_varint(uint8_t *out, uint64_t value)
     return out;
 }
 
-static uint8_t *put_signed(uint8_t *out, int64_t value)
+INLINE uint8_t *put_signed(uint8_t *out, int64_t value)
 {
     return put_varint(out, ((uint64_t)value << 1) ^ (value < 0 ? UINT64_MAX : 0));
 }
 
 /* The width is a constant in each call, so that the loop becomes shifts and stores without a branch. */
-static inline __attribute__((always_inline)) void pack_part(const uint64_t *values, uint64_t least,
-                                                            const unsigned width, uint8_t *out)
+INLINE void pack_part(const uint64_t *values, uint64_t least, const unsigned width, uint8_t *out)
 {
     uint64_t word = 0;
     unsigned filled = 0;
@@ -53,7 +55,7 @@ static inline __attribute__((always_inline)) void pack_part(const uint64_t *valu
 #define WIDTHS_4(W) WIDTH(W) WIDTH(W + 1) WIDTH(W + 2) WIDTH(W + 3)
 #define WIDTHS_16(W) WIDTHS_4(W) WIDTHS_4(W + 4) WIDTHS_4(W + 8) WIDTHS_4(W + 12)
 
-static uint8_t *put_part(const uint64_t *values, uint64_t least, uint8_t *width, uint8_t *out)
+INLINE uint8_t *put_part(const uint64_t *values, uint64_t least, uint8_t *width, uint8_t *out)
 {
     uint64_t any = 0;
     for (int i = 0; i < PART; i++) {
@@ -77,7 +79,7 @@ static uint8_t *put_part(const uint64_t *values, uint64_t least, uint8_t *width,
         least = step < least ? step : least;                                             \
     }
 
-int64_t sj_pack_differences(const void *values, int64_t count, int item_bytes, uint8_t *out)
+INLINE int64_t pack(const void *values, int64_t count, int item_bytes, uint8_t *out)
 {
     const uint8_t *begin = out;
     uint64_t steps[BLOCK];
@@ -108,6 +110,21 @@ int64_t sj_pack_differences(const void *values, int64_t count, int item_bytes, u
         }
     }
     return out - begin < count * item_bytes ? out - begin : 0;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2,bmi,bmi2"))) static int64_t pack_wide(const void *values, int64_t count, int item_bytes,
+                                                                  uint8_t *out)
+{
+    return pack(values, count, item_bytes, out);
+}
+#else
+#define pack_wide pack
+#endif
+
+int64_t sj_pack_differences(const void *values, int64_t count, int item_bytes, int is_wide, uint8_t *out)
+{
+    return is_wide ? pack_wide(values, count, item_bytes, out) : pack(values, count, item_bytes, out);
 }
 
 /* How many values differ from the one before: compilers make SIMD of it. */

@@ -55,12 +55,13 @@ static void add_wide_implementations(void)
     const int zmm = ymm && (states & STATE_OPMASK_ZMM) == STATE_OPMASK_ZMM;
     const int popcnt = add_feature("popcnt", ecx_1, 23, 1);
     const int bmi = add_feature("bmi", ebx_7, 3, 1);
+    const int bmi2 = add_feature("bmi2", ebx_7, 8, 1);
     const int avx2 = add_feature("avx2", ebx_7, 5, ymm);
     const int foundation = add_feature("avx512f", ebx_7, 16, zmm);
     const int lengths = add_feature("avx512vl", ebx_7, 31, zmm);
     const int words = add_feature("avx512bw", ebx_7, 30, zmm);
     const int doublewords = add_feature("avx512dq", ebx_7, 17, zmm);
-    if (avx2 && popcnt && bmi) {
+    if (avx2 && popcnt && bmi && bmi2) {
         SJ_ADD(avx2);
         if (foundation && lengths && words && doublewords) {
             SJ_ADD(avx512);

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from streamjoin_ds._kernels.native import implementations
 
 from streamjoin_ds._kernels import pages as native
 from streamjoin_ds.errors import KernelError
@@ -27,9 +28,11 @@ def numbers(draw):
 @examples(300)
 @given(numbers())
 def test_the_kernels_write_the_bytes_of_their_twins(values):
-    found, wanted = native.pack_differences(values), twin.pack_differences(values)
-    assert (found is None) == (wanted is None)
-    assert found is None or found.tobytes() == wanted.tobytes()
+    wanted = twin.pack_differences(values)
+    for is_wide in {False, "avx2" in implementations()}:
+        found = native.pack_differences(values, is_wide)
+        assert (found is None) == (wanted is None)
+        assert found is None or found.tobytes() == wanted.tobytes()
     found, wanted = native.pack_runs(values), twin.pack_runs(values)
     assert (found is None) == (wanted is None)
     assert found is None or [part.tobytes() for part in found] == [part.tobytes() for part in wanted]

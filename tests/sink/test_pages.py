@@ -190,8 +190,8 @@ def test_spark_reads_what_was_written(spark, tmp_path):
     assert bits_of(found.cast(table.schema), any_nan=True).equals(bits_of(table, any_nan=True))
 
 
-def test_each_column_of_each_row_group_takes_the_shortest_form():
-    rows = 10_000
+@pytest.mark.parametrize("rows", [10_000, 40_000])  # by all values; a sample rules forms out
+def test_each_column_of_each_row_group_takes_the_shortest_form(rows):
     chance = np.random.default_rng(1)
     probe = np.arange(rows) // 19
     table = pa.table(
@@ -217,6 +217,14 @@ def test_each_column_of_each_row_group_takes_the_shortest_form():
     }  # fmt: skip
     assert forms[1]["probe"] == "DELTA_BINARY_PACKED", "where the other stream probes, the form changes"
     assert sum(size for _, size in found[0].values()) < 8 + 2.8 + 3 * 0.65 + 0.1
+
+
+def test_a_sample_that_shows_nothing_of_the_others_does_no_harm():
+    values = np.random.default_rng(2).integers(0, 1 << 20, 50_000)
+    values[23_000:30_000] = 7
+    file = file_of(pa.table({"x": values}))
+    assert np.array_equal(parquet.read_table(io.BytesIO(file))["x"].to_numpy(), values)
+    assert len(file) < 3 * len(values), "differences of 21 bits"
 
 
 def test_buffers_of_others_may_lie_askew():
