@@ -290,7 +290,7 @@ class PageFile:
             found = (_DELTA_BINARY_PACKED, None, packed)
         return found
 
-    def _promising(self, values: Numbers) -> tuple[bool, bool]:
+    def _promising(self, values: Numbers | Bytes) -> tuple[bool, bool]:
         """Return whether runs, and whether differences, may be the shortest form of whole numbers."""
         if len(values) < _LEAST_SAMPLES * _SAMPLE_ROWS:
             return True, True
