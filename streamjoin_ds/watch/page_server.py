@@ -6,8 +6,9 @@ shows can ask (DNS rebinding). Anywhere else it must bring the token: once in th
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from importlib.resources import files
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -18,8 +19,7 @@ from streamjoin_ds.watch.watched_join import WatchedJoin
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["check_page", "page_app", "page_server"]
 
@@ -31,6 +31,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+_LOOK_S = 0.5  # between two looks whether the server is to end
 _KINDS = {"css": "text/css", "html": "text/html", "js": "text/javascript", "json": "application/json"}
 
 
@@ -57,9 +58,10 @@ def page_app(join: WatchedJoin, token: str = "") -> Starlette:
     """
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
+    from starlette.datastructures import MutableHeaders
     from starlette.middleware import Middleware
-    from starlette.middleware.base import BaseHTTPMiddleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.requests import Request
     from starlette.responses import PlainTextResponse, RedirectResponse, Response
     from starlette.routing import Route
 
@@ -82,19 +84,27 @@ def page_app(join: WatchedJoin, token: str = "") -> Starlette:
             return PlainTextResponse("there is no such file", 404)
         return Response(shown[name], media_type=_KINDS[name.rpartition(".")[2]])
 
-    async def guarded(request: Request, following: Callable[[Request], Awaitable[Response]]) -> Response:
-        given = request.query_params.get("token", "")
-        if token and _is(given, token):
-            answer: Response = RedirectResponse(request.url.path, 303)
-            answer.set_cookie(_COOKIE, token, httponly=True, samesite="strict")
-        elif token and not _is(request.cookies.get(_COOKIE, ""), token):
-            answer = PlainTextResponse("open the page by the URL that the command has printed, with its token", 401)
-        else:
-            answer = await following(request)
-        answer.headers.update(_HEADERS)
-        return answer
+    # Not by starlette's BaseHTTPMiddleware, which makes a group of tasks for each request.
+    class Guarded:
+        def __init__(self, app: ASGIApp) -> None:
+            self.app = app
 
-    middleware = [Middleware(BaseHTTPMiddleware, dispatch=guarded)]
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            request, answer = Request(scope), self.app
+            if token and _is(request.query_params.get("token", ""), token):
+                answer = redirected = RedirectResponse(request.url.path, 303)
+                redirected.set_cookie(_COOKIE, token, httponly=True, samesite="strict")
+            elif token and not _is(request.cookies.get(_COOKIE, ""), token):
+                answer = PlainTextResponse("open the page by the URL that the command has printed, with its token", 401)
+
+            async def with_headers(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    MutableHeaders(scope=message).update(_HEADERS)
+                await send(message)
+
+            await answer(scope, receive, with_headers)
+
+    middleware = [Middleware(Guarded)]
     if not token:
         hosts = ["localhost", "127.0.0.1"]
         middleware.insert(0, Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False))
@@ -120,7 +130,14 @@ def page_server(join: WatchedJoin, listener: Listener) -> tuple[Callable[[], Non
     settings = uvicorn.Config(
         app, log_level="error", access_log=False, lifespan="off", timeout_graceful_shutdown=1, server_header=False
     )
-    server = uvicorn.Server(settings)
+
+    class Server(uvicorn.Server):
+        async def main_loop(self) -> None:
+            # uvicorn looks ten times a second whether it is to end, which takes as long as the page's requests.
+            while not await self.on_tick(0):
+                await asyncio.sleep(_LOOK_S)
+
+    server = Server(settings)
 
     def end() -> None:
         server.should_exit = True
