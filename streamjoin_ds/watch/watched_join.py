@@ -120,6 +120,7 @@ class _History:
     reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
     rejects: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_SHOWN))
     matches: pa.Table | None = None
+    read: int = -1  # the newest batch that was read of all tables
 
 
 class WatchedJoin:
@@ -208,6 +209,8 @@ class WatchedJoin:
         elif is_first:
             return
         newest = self.history.commit[BATCH_ID]
+        if newest == self.history.read:  # a batch's punctuation is the last that it commits
+            return
         if ledger := self._new("ledger", 0, newest):
             self._take_ledger(_together(ledger))
         if metrics := self._new("metrics", min(self.history.seconds, default=0) if is_first else 0, newest):
@@ -220,6 +223,7 @@ class WatchedJoin:
             kept = [self.history.matches] if self.history.matches is not None else []
             every = _together([*kept, *matches])
             self.history.matches = every.slice(max(0, every.num_rows - _MATCHES)).combine_chunks()
+        self.history.read = newest
 
     def _new(self, name: str, *batches: int) -> list[pa.Table]:
         """Return the new rows of a table, and note what of the facts they change."""

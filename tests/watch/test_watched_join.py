@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from streamjoin_ds.errors import TableError
 from streamjoin_ds.sink.compaction import compact
 from streamjoin_ds.watch.match_picture import MatchPicture, plain_rows
 from streamjoin_ds.watch.table_tail import TableTail
@@ -161,6 +162,28 @@ def test_what_tables_have_of_a_batch_that_is_not_committed_waits(tmp_path: Path)
     check_against_tables(after, run.table)
     newcomer = looked(run.checkpoint).facts()
     assert {**after, "matches": 0} == {**newcomer, "matches": 0}
+
+
+def test_a_table_that_fails_once_is_read_at_the_next_look(joined: Joined, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no batch is new only the punctuations are asked for, unless the look before could not read all tables."""
+    asked, poll = [], TableTail.poll
+
+    def failing_once(own: TableTail, *batches: int) -> list[pa.Table]:
+        asked.append(own.path.removeprefix(joined.table))
+        if asked.count("_metrics") == 1 and asked[-1] == "_metrics":
+            msg = "a file cannot be read"
+            raise TableError(msg, name=own.path)
+        return poll(own, *batches)
+
+    monkeypatch.setattr(TableTail, "poll", failing_once)
+    join = looked(joined.checkpoint)
+    assert join.problem == "a file cannot be read"
+    join.poll()
+    assert join.problem is None
+    check_against_tables(join.facts(), joined.table)
+    asked.clear()
+    join.poll()
+    assert asked == ["_punctuations"]
 
 
 def test_of_a_large_file_only_the_first_rows_are_read(joined: Joined) -> None:
