@@ -28,7 +28,7 @@ from tests.bench.suites.scale import report as scale_report
 from tests.bench.suites.scale.case import KEYS, ScaleCase
 from tests.bench.suites.scale.moving import measure_drift, measure_rates
 from tests.bench.suites.scale.suite import fixed_cases, measure_scale
-from tests.bench.suites.sides import SIDES
+from tests.bench.suites.sides import LOCAL, SIDES
 from tests.bench.suites.topics.suite import FORMATS, PEERS, TopicSettings, measure_topics
 from tests.bench.suites.workloads import WORKLOADS
 
@@ -152,7 +152,7 @@ def engine(workloads: tuple[str, ...], as_json: bool, runs: int, quick: bool) ->
     "--peer",
     "peers",
     multiple=True,
-    type=click.Choice([*SIDES[1:], "none"]),
+    type=click.Choice([*(side for side in SIDES[1:] if side != LOCAL), "none"]),  # ours reads the input to its end
     help="Peer to measure beside; may be repeated.  [default: spark-tuned, duckdb]",
 )
 @click.option(
