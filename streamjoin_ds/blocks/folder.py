@@ -15,11 +15,9 @@ import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
 
-__all__ = ["BEGUN_BYTES", "Folder", "FoundFile", "LocalFolder", "begin_to_write", "put_new"]
+__all__ = ["Folder", "FoundFile", "LocalFolder", "begin_to_write", "put_new"]
 
-BEGUN_BYTES = 1 << 20
-"""Bytes in memory from which on the system is asked to begin to write a file that is forced later."""
-
+_BEGUN_BYTES = 1 << 20  # from which on the system is asked to begin to write a file that is forced later
 _ONLY_OWNER = 0o700  # mode of folders: only this user may look in
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # what systems without them say
 _HERE, _REPLACE_NOTHING = -100, 1  # AT_FDCWD and RENAME_NOREPLACE of Linux
@@ -140,7 +138,7 @@ class LocalFolder:
                 _write_all(file.fileno(), memoryview(data))
                 if self._durable:
                     os.fsync(file.fileno())
-                elif len(data) >= BEGUN_BYTES:
+                elif len(data) >= _BEGUN_BYTES:
                     begin_to_write(file.fileno())
             aside.replace(target)
             if self._durable:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from streamjoin_ds._kernels.native import implementations
 
+from streamjoin_ds._kernels import native as engine_kernels
 from streamjoin_ds._kernels import pages as native
 from streamjoin_ds.errors import KernelError
 from streamjoin_ds.sink import page_values as twin
@@ -29,7 +29,7 @@ def numbers(draw):
 @given(numbers())
 def test_the_kernels_write_the_bytes_of_their_twins(values):
     wanted = twin.pack_differences(values)
-    for is_wide in {False, "avx2" in implementations()}:
+    for is_wide in {False, "avx2" in engine_kernels.implementations()}:
         found = native.pack_differences(values, is_wide)
         assert (found is None) == (wanted is None)
         assert found is None or found.tobytes() == wanted.tobytes()
