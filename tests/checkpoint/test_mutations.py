@@ -138,7 +138,7 @@ def test_the_facts_of_who_holds_a_lock_or_a_lease() -> None:
         assert len(told) < 500
         try:
             said = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):  # the second where the text that is torn is long enough, as of a pid
             said = None
         said = said if isinstance(said, dict) else {}
         assert (lock._is_brief(data), seen.is_free) == (said.get("briefly") is True, said.get("ended") is True)

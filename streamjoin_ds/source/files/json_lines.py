@@ -387,7 +387,7 @@ def _is_ordinary(line: bytes, keys: int) -> bool:
         return True
     try:
         json.loads(line, object_pairs_hook=_without_doubles)
-    except ValueError:
+    except (ValueError, RecursionError):  # a hook is a little deeper than the reader without
         return False
     return True
 

@@ -169,6 +169,15 @@ def test_a_line_of_json_is_what_it_is_alone(lines: list[bytes]) -> None:
     check(JsonLines(schema, "ts"), lines)
 
 
+def test_a_line_as_deep_as_the_reader_goes_is_a_reject_like_any() -> None:
+    """A reader with a hook goes less deep than one without. The word for it depends on how deep its caller is."""
+    lines = [b'{"i8":"a","o":%s1%s}' % (b'{"o":' * depth, b"}" * depth) for depth in range(600, 1010)]
+    form = JsonLines(pa.schema([("i8", pa.int8())]), "ts")
+    raw = parse_lines(Lines.of(b"".join(line + b"\n" for line in lines)), form, file="f", at_file_start=False)
+    assert [place for place, *_ in raw.broken] == [*range(len(lines))]
+    assert {reason for _, _, reason, _ in raw.broken} == {"not JSON", "the value is not of type int8"}
+
+
 GROUPED = ["1,234", "1,234.5", "-12,345,678", "12,34,567", "1,2", "1,23", ",123", "1234,567", "1,234e-40", "1,234,5",
            "1.234", "1.234,5", "1 234", "1\u202f234,5", "1'234.5", "65,536", "0,127", "?", "MM", "-9,999",
            "-9999", " ?",
