@@ -22,6 +22,7 @@ __all__ = ["ANSWER_SECONDS", "Broker", "TopicFacts", "check_same"]
 ANSWER_SECONDS = 15.0
 _LOOK_SECONDS = 0.1  # between looks whether the brokers refuse this client
 _TELL_SECONDS = 2.0  # how long a batch waits to tell a group its position
+_QUIET_SECONDS = 2.0  # how long nothing is said of brokers who do not answer
 _PAUSE_SECONDS = 0.1  # before brokers are asked again, who said that something passes
 
 
@@ -170,11 +171,16 @@ class Broker:
         return {part.partition: answer.offset for part, answer in answers.items()}
 
     def _answers(self, ask: Callable[[], Mapping[Any, Future[Any]]], topic: str) -> dict[Any, Any]:
-        until = self._clock() + self._answer_seconds
+        begun, is_told = self._clock(), False
+        until = begun + self._answer_seconds
         while True:
             asked = ask()
             while wait_for(asked.values(), _LOOK_SECONDS).not_done:
                 self._admin.poll(0)
+                if not is_told and self._clock() - begun > _QUIET_SECONDS:
+                    is_told = True
+                    waiting = "no broker answers for topic %s yet: %s; they are asked for %.0f s more"
+                    _log.warning(waiting, topic, self._errors.cause(), until - self._clock())
                 if self._errors.is_refused or self._clock() > until:
                     raise self._errors.refusal(topic)
             try:

@@ -363,7 +363,13 @@ def test_a_group_that_cannot_be_told_is_logged_once(caplog: pytest.LogCaptureFix
     ],
 )
 def test_what_is_wrong_is_one_line_that_names_the_setting(
-    broker: KafkaBroker, tmp_path: Path, where: str, settings: str, kind: type[StreamJoinError], name: str
+    broker: KafkaBroker,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    where: str,
+    settings: str,
+    kind: type[StreamJoinError],
+    name: str,
 ) -> None:
     servers = {
         "sasl": broker.sasl_servers,
@@ -377,6 +383,8 @@ def test_what_is_wrong_is_one_line_that_names_the_setting(
     with pytest.raises(kind) as caught:
         Broker(servers, SettingsSource(str(file)).read(), answer_seconds=3).topic("no-such-topic")
     assert time.monotonic() - began < 6
+    waited = [record for record in caplog.messages if record.startswith("no broker answers for topic no-such-topic yet")]
+    assert len(waited) == (kind is KafkaUnreachableError)  # whoever mistyped an address need not wait to learn it
     assert caught.value.name == name
     assert caught.value.hint
     told = f"{caught.value} {caught.value.__cause__} {caught.value.__context__}"
