@@ -11,7 +11,7 @@ not here; they stay beside what they limit. Each field says its unit, what it bo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 __all__ = [
     "CHUNK_ROWS",
@@ -570,6 +570,11 @@ class Tuning:
     probe: ProbeTuning = field(default_factory=ProbeTuning)
     order: OrderTuning = field(default_factory=OrderTuning)
     threads: ThreadTuning = field(default_factory=ThreadTuning)
+
+    def __repr__(self) -> str:
+        """Return only what differs from the defaults: `help(JoinEngine)` shows it, and has a hundred of them."""
+        groups = ((one.name, getattr(self, one.name), getattr(DEFAULT, one.name)) for one in fields(self))
+        return f"Tuning({', '.join(f'{name}={group!r}' for name, group, usual in groups if group != usual)})"
 
 
 DEFAULT = Tuning()

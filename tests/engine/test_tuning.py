@@ -179,3 +179,9 @@ def test_it_never_changes() -> None:
     with pytest.raises(FrozenInstanceError):
         DEFAULT.tail.rows = 5  # type: ignore[misc]
     assert hash(Tuning()) == hash(DEFAULT)
+
+
+def test_a_tuning_shows_what_is_not_as_usual() -> None:
+    assert repr(Tuning()) == "Tuning()"
+    changed = Tuning(tail=TailTuning(rows=5))
+    assert repr(changed) == f"Tuning(tail={changed.tail!r})"

@@ -383,7 +383,7 @@ def test_what_is_wrong_is_one_line_that_names_the_setting(
     with pytest.raises(kind) as caught:
         Broker(servers, SettingsSource(str(file)).read(), answer_seconds=3).topic("no-such-topic")
     assert time.monotonic() - began < 6
-    waited = [record for record in caplog.messages if record.startswith("no broker answers for topic no-such-topic yet")]
+    waited = [text for text in caplog.messages if text.startswith("no broker answers for topic no-such-topic yet")]
     assert len(waited) == (kind is KafkaUnreachableError)  # whoever mistyped an address need not wait to learn it
     assert caught.value.name == name
     assert caught.value.hint
