@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 
@@ -119,6 +120,14 @@ def test_schedules_that_found_a_flaw_of_the_model(seed: int) -> None:
 def test_a_second_attempt_that_a_rival_s_task_had() -> None:
     """This, too, was a flaw of the model; one of 100 000 schedules met it."""
     assert not outcome_of(random_schedule(78760)).violations
+
+
+def test_a_driver_under_spark_is_behind_where_its_unnamed_entry_is_purged() -> None:
+    """A flaw of the model too: one without Spark is batches ahead, and the other ends as where it finds an entry."""
+    slept = replace(random_schedule(2050912), faults=(Fault("freeze", 1, "driver", "spark write", delay=5),))
+    outcome = outcome_of(slept)
+    assert outcome.fired["freeze"] == 1
+    assert not outcome.violations
 
 
 # A driver that slept before it planned its first batch, until that batch's offsets were purged, cuts it anew, and finds

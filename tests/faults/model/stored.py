@@ -160,19 +160,17 @@ def _write(path: Path, data: bytes, *, is_new: bool = False) -> None:
         sums_path(aside).write_bytes(sums_of(data))
     except OSError as error:
         raise NoRoomError(path.name) from error
-    if is_new:
-        try:
-            os.link(aside, path)
-        except FileExistsError as error:
-            disk.unlink(aside)
-            raise ConcurrentWriteError(path.name) from error
-        disk.unlink(aside)
-        os.replace(sums_path(aside), sums_path(path))
-        return
     try:
-        os.replace(aside, path)
+        if is_new:
+            try:
+                os.link(aside, path)
+            finally:
+                disk.unlink(aside)
+        else:
+            os.replace(aside, path)
         os.replace(sums_path(aside), sums_path(path))
-    except FileNotFoundError as error:  # a driver without Spark is far ahead, and has purged what had no name yet
+    # Another driver has named it; or one without Spark is far ahead, and has purged what had no name yet.
+    except (FileExistsError, FileNotFoundError) as error:
         raise ConcurrentWriteError(path.name) from error
 
 
