@@ -143,14 +143,14 @@ def watch_for(point: str, batch_id: int, checkpoint: Path, java_pid: int | None)
         except FileNotFoundError:
             return None
 
-    first = generation_now()
+    moved = checkpoint / f"generation-{(generation_now() or 0) + 1}"
 
     def reached() -> bool:
+        if point == "moving":
+            return moved.exists()
         generation = generation_now()
         if generation is None:
             return False
-        if point == "moving":
-            return (checkpoint / f"generation-{(first or 0) + 1}").exists()
         folder = checkpoint / f"generation-{generation}" if generation else checkpoint
         commits, offsets, state = folder / "commits", folder / "offsets", folder / "state" / "0"
         if point == "planning":

@@ -177,12 +177,12 @@ class Broker:
             asked = ask()
             while wait_for(asked.values(), _LOOK_SECONDS).not_done:
                 self._admin.poll(0)
-                if not is_told and self._clock() - begun > _QUIET_SECONDS:
-                    is_told = True
-                    waiting = "no broker answers for topic %s yet: %s; they are asked for %.0f s more"
-                    _log.warning(waiting, topic, self._errors.cause(), until - self._clock())
                 if self._errors.is_refused or self._clock() > until:
                     raise self._errors.refusal(topic)
+                if not is_told and (now := self._clock()) - begun > _QUIET_SECONDS:
+                    is_told = True
+                    waiting = "no broker answers for topic %s yet: %s; they are asked for %.0f s more"
+                    _log.warning(waiting, topic, self._errors.cause(), until - now)
             try:
                 return {part: answer.result() for part, answer in asked.items()}
             except self._kafka.KafkaException as error:

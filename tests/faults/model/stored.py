@@ -162,15 +162,15 @@ def _write(path: Path, data: bytes, *, is_new: bool = False) -> None:
         raise NoRoomError(path.name) from error
     try:
         if is_new:
-            try:
-                os.link(aside, path)
-            finally:
-                disk.unlink(aside)
+            os.link(aside, path)
+            disk.unlink(aside)
         else:
             os.replace(aside, path)
         os.replace(sums_path(aside), sums_path(path))
-    # Another driver has named it; or one without Spark is far ahead, and has purged what had no name yet.
-    except (FileExistsError, FileNotFoundError) as error:
+    except FileExistsError as error:
+        disk.unlink(aside)
+        raise ConcurrentWriteError(path.name) from error
+    except FileNotFoundError as error:  # a driver without Spark is far ahead, and has purged what had no name yet
         raise ConcurrentWriteError(path.name) from error
 
 
