@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.stream.query_options import DEFAULT_MAX_ROWS
 from tests.bench.suites.live.finding import Finding, StreamSettings
 from tests.bench.suites.live.live import LiveTask
 from tests.bench.suites.live.live_process import LiveProcess, LiveRun
@@ -81,8 +82,8 @@ def measure_streams(names: Sequence[str], settings: StreamSettings, say: Say) ->
 def _full_windows(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     """Measure how many times as fast as real time `band2d-llhj` runs over full windows; peers as far as they get."""
     window_s = 4 if settings.quick else 900
-    batch_rows = 10_000 if settings.quick else 500_000
-    run = _filled_run(settings, say, _LLHJ_RATE, window_s, batch_rows)
+    batch_rows = 10_000 if settings.quick else DEFAULT_MAX_ROWS
+    run = _filled_run(settings, say, _LLHJ_RATE, window_s, batch_rows, keep_rows=True)
     speed = run.rate(lambda batch: sum(batch["read"]) / (2 * _LLHJ_RATE))
     common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
     note = f"windows of {window_s} s full ({run.batches[-1]['state_rows']:,} tuples), batches of {batch_rows:,} rows"
@@ -94,14 +95,14 @@ def _full_windows(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     yield Finding(_LLHJ, "full_results_per_second", run.rate(lambda batch: batch["matches"]), "rows/s", **common)
 
 
-def _filled_run(settings: StreamSettings, say: Say, rate: int, window_s: int, batch_rows: int) -> LiveRun:
+def _filled_run(
+    settings: StreamSettings, say: Say, rate: int, window_s: int, batch_rows: int, *, keep_rows: bool
+) -> LiveRun:
     fill_rows = 2 * rate * window_s
     say(f"  {rate:,} tuples/s a stream, {window_s} s windows: {fill_rows:,} tuples fill them")
     with query_folder() as folder:
-        task = LiveTask(
-            folder, rate, window_s * _SECOND_US, 10, settings.batches, batch_rows, fill_rows, keep_rows=False
-        )
-        return done(task)
+        window_us = window_s * _SECOND_US
+        return done(LiveTask(folder, rate, window_us, 10, settings.batches, batch_rows, fill_rows, keep_rows=keep_rows))
 
 
 def _peer_speeds(settings: StreamSettings, say: Say) -> Iterator[tuple[str, tuple[float | None, str]]]:
@@ -142,7 +143,7 @@ def _peer_speeds(settings: StreamSettings, say: Say) -> Iterator[tuple[str, tupl
 def _rate(settings: StreamSettings, say: Say) -> Iterator[Finding]:
     """Measure whether a rate is kept with 15-minute windows: how many times as fast as real time, and the memory."""
     rate, window_s, batch_rows = (2_000, 4, 10_000) if settings.quick else (settings.rate, 900, 1_000_000)
-    run = _filled_run(settings, say, rate, window_s, batch_rows)
+    run = _filled_run(settings, say, rate, window_s, batch_rows, keep_rows=False)
     speed = run.rate(lambda batch: sum(batch["read"]) / (2 * rate))
     workload = f"band2d, {rate:,}/s, {window_s} s"
     common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
@@ -326,11 +327,16 @@ def _restart(settings: StreamSettings, say: Say) -> Iterator[Finding]:
         again = LiveTask(folder, _LLHJ_RATE, window_s * _SECOND_US, 10, 2, batch_rows, pace="1")
         with LiveProcess(again, log) as process:
             run = process.await_end(LIVE_WITHIN_S)
-    first_s, session_s = run.batches[0]["at_s"] - run.started_s, run.session_s - run.started_s
+    with query_folder() as folder:
+        empty = done(LiveTask(folder, _LLHJ_RATE, window_s * _SECOND_US, 10, 2, batch_rows, pace="1"))
+    first_s, empty_s = (one.batches[0]["at_s"] - one.started_s for one in (run, empty))
+    session_s = run.session_s - run.started_s
     common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
     note = f"{run.batches[0]['state_rows']:,} tuples in the windows; Spark's session is up after {session_s:.1f} s"
     workload = f"{_LLHJ}, restart"
     yield Finding(workload, "first_commit", first_s, "s", None, settings.bound(10.0), note=note, **common)
+    note = f"{empty_s:.1f} s with empty windows"
+    yield Finding(workload, "over_empty", first_s / empty_s, "times", None, settings.bound(1.5), note=note, **common)
     yield Finding(workload, "session", session_s, "s", **common)
 
 
