@@ -1,4 +1,7 @@
-"""What this process may use of its machine, as the system and its control groups allow, and how a process is named."""
+"""What this process may use of its machine, as the system and its control groups allow, and how a process is named.
+
+It also keeps from a process of our own what it does not need (`spare_pandas`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import json
 import os
 import socket
 import stat
+import sys
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from functools import cache
@@ -23,6 +27,7 @@ __all__ = [
     "process_began",
     "process_facts",
     "process_told",
+    "spare_pandas",
     "worker_count",
 ]
 
@@ -171,3 +176,23 @@ def process_told(facts: bytes) -> str:
         return told if told.isprintable() and len(told) < _LONGEST_TOLD else "another process"
     except MALFORMED:
         return "another process"
+
+
+class _NoPandas:
+    """A finder of modules by which there is no pandas."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            msg = "No module named 'pandas'"
+            raise ModuleNotFoundError(msg, name=name)
+
+
+def spare_pandas() -> None:
+    """Keep pandas out of this process, which must be one that uses none: it looks from now on as if not installed.
+
+    Arrow imports it for its first array, where it is installed: a quarter of the CPU time of a short ``run --local``
+    (measured: 2.15 to 1.58 s), and 30 MB. Where it was imported before, it stays.
+    """
+    if "pandas" not in sys.modules and _NoPandas not in sys.meta_path:
+        sys.meta_path.insert(0, _NoPandas)

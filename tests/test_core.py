@@ -68,3 +68,36 @@ def test_a_command_that_needs_spark_says_what_to_install(tmp_path: Path) -> None
     assert finished.returncode == 2
     assert "DEPENDENCY_MISSING" in finished.stderr
     assert "pip install 'streamjoin-ds[spark]'" in finished.stderr
+
+
+MODULES = "streamjoin_ds.cell.window_server, streamjoin_ds.stream.local_query, streamjoin_ds.stream.sensors"
+SCRIPT = """
+import atexit, sys
+from streamjoin_ds.cli.main import script
+
+atexit.register(lambda: print("pandas" in sys.modules))
+sys.argv = ["streamjoin", *{arguments!r}]
+script()
+"""
+
+
+def test_no_module_brings_pandas() -> None:
+    """Arrow imports it for the first array that is made, so a module may make none as it is imported."""
+    program = f"import sys, {MODULES}; print('pandas' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["look", "r.csv"],
+        ["run", "--local", "--stream", "r=r.csv", "--stream", "s=r.csv", "--time", "ts", "--on", "r.x = s.x",
+         "--window", "1s", "--to", "matches", "--checkpoint", "checkpoint", "--available-now"],
+    ],
+    ids=lambda arguments: arguments[0],
+)  # fmt: skip
+def test_commands_that_use_no_pandas_bring_none(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("ts,x\n2024-01-01T00:00:00Z,1\n2024-01-01T00:00:01Z,1\n")
+    command = [sys.executable, "-c", SCRIPT.format(arguments=arguments)]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (finished.returncode, finished.stdout.splitlines()[-1]) == (0, "False"), finished.stderr

@@ -27,9 +27,10 @@ from streamjoin_ds.logs import (
     log_to_stderr,
     write_json_lines,
 )
+from streamjoin_ds.machine import spare_pandas
 from streamjoin_ds.version import version
 
-__all__ = ["DISTRIBUTION", "error_text", "group", "main"]
+__all__ = ["DISTRIBUTION", "error_text", "group", "main", "script"]
 
 DISTRIBUTION = "streamjoin-ds"
 _log = logging.getLogger("streamjoin_ds.cli.main")  # also where this module is run as a script
@@ -62,6 +63,7 @@ _COMMANDS = {
     "help": ("help:command", "Show the help of a command, of an error, or the options of a kind of source."),
     "doctor": ("doctor:command", "Check that this machine has what a join needs, and say what to do."),
 }
+_USING_NO_PANDAS = {"look", "new", "explore", "explain", "intake"}
 
 
 class LazyGroup(click.Group):
@@ -246,8 +248,15 @@ def secrets_in(arguments: Sequence[str]) -> list[str]:
     return found
 
 
+def script() -> NoReturn:
+    """Run the `streamjoin` script in a process of its own."""
+    if "--local" in sys.argv or {*sys.argv[1:2]} & _USING_NO_PANDAS:
+        spare_pandas()
+    main()
+
+
 def main() -> NoReturn:
-    """Run the `streamjoin` script; `--traceback` may stand anywhere among its arguments."""
+    """Do what the `streamjoin` script does; `--traceback` may stand anywhere among its arguments."""
     arguments = sys.argv[1:]
     asked = ("--log-format", "json")
     is_asked = asked in itertools.pairwise(arguments) or "=".join(asked) in arguments
@@ -267,4 +276,4 @@ def main() -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
+    script()

@@ -298,7 +298,7 @@ def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
     return pa.Table.from_batches(found) if found else _NOTHING
 
 
-_NOTHING = pa.table({TS: pa.array([], pa.int64()), SEQ: pa.array([], pa.int64())})
+_NOTHING = pa.table({TS: pa.nulls(0, pa.int64()), SEQ: pa.nulls(0, pa.int64())})
 
 
 @dataclass(slots=True)
