@@ -1,6 +1,6 @@
 """What this process may use of its machine, as the system and its control groups allow, and how a process is named.
 
-It also keeps from a process of our own what it does not need (`spare_pandas`).
+It also keeps from a process of our own what that does not need (`share_heaps`, `spare_pandas`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ __all__ = [
     "process_began",
     "process_facts",
     "process_told",
+    "share_heaps",
     "spare_pandas",
     "worker_count",
 ]
@@ -34,6 +35,7 @@ __all__ = [
 _PROC = Path("/proc")
 _UNKNOWN_MEMORY_BYTES = 8 << 30  # 8 GiB, assumed where the system does not tell the machine's memory
 _LONGEST_TOLD = 400  # a host has at most 255 characters
+_M_ARENA_MAX = -8  # glibc's malloc.h
 _USUAL_MAPS = 65_530  # Linux's default of vm.max_map_count
 
 
@@ -196,3 +198,18 @@ def spare_pandas() -> None:
     """
     if "pandas" not in sys.modules and _NoPandas not in sys.meta_path:
         sys.meta_path.insert(0, _NoPandas)
+
+
+def share_heaps() -> bool:
+    """Have the threads that this process makes from now on share a heap for each core. Return whether that took effect.
+
+    By default glibc has eight for each, gives a new thread one that is free, and keeps in each what was freed there. A
+    batch has threads of its own. So with 9.2 M tuples in the windows, which take 324 MiB, a process on two cores had
+    1.0 GiB, and has 0.7. Without glibc this does nothing.
+    """
+    import ctypes
+
+    try:
+        return bool(ctypes.CDLL(None).mallopt(_M_ARENA_MAX, os.cpu_count() or 1) == 1)
+    except (OSError, AttributeError):
+        return False

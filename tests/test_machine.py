@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -113,3 +114,36 @@ def test_too_many_open_files_are_told_from_other_errors() -> None:
     assert "file-max" in open_files_hint(OSError(errno.ENFILE, "Too many open files in system"))
     assert open_files_hint(OSError(errno.ENOSPC, "No space left on device")) == ""
     assert open_files_hint(OSError("of no number")) == ""
+
+
+HEAPS = """
+import ctypes, sys, threading
+from streamjoin_ds.machine import share_heaps
+
+if sys.argv[1:]:
+    assert share_heaps()
+gate = threading.Barrier(9)
+
+def allocate():
+    kept = ctypes.create_string_buffer(1 << 12)  # by malloc, in this thread's heap
+    gate.wait()
+
+threads = [threading.Thread(target=allocate) for _ in range(8)]
+for thread in threads:
+    thread.start()
+gate.wait()
+libc = ctypes.CDLL(None)
+libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
+libc.fflush(None)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other systems have other heaps")
+def test_threads_share_a_heap_for_each_core() -> None:
+    def heaps(*arguments: str) -> int:
+        told = subprocess.check_output([sys.executable, "-c", HEAPS, *arguments], text=True)
+        return told.count("<heap nr=")
+
+    cores = os.cpu_count() or 1
+    assert heaps("shared") <= cores
+    assert heaps() > min(cores, 8)

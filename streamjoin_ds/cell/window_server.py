@@ -42,7 +42,7 @@ from streamjoin_ds.cell.cell import Cell, TaskFacts
 from streamjoin_ds.cell.epoch_windows import LiveWindows
 from streamjoin_ds.delta.log_files import filesystem_of
 from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA, exchange_rows
-from streamjoin_ds.machine import memory_limit_bytes, process_began, spare_pandas
+from streamjoin_ds.machine import memory_limit_bytes, process_began, share_heaps, spare_pandas
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.writer import FileReport
@@ -325,6 +325,7 @@ def _resident_bytes() -> int:
 def main(path: str, parent: str) -> None:
     """Serve at a path until the parent ends."""
     spare_pandas()
+    share_heaps()
     reuse_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the driver, which ends its executors
     listener = socket.socket(socket.AF_UNIX)
