@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamjoin_ds.delta.table_state import EVENT_TIME
 from streamjoin_ds.errors import FileFormatError, FileMissingError, StreamJoinError
 from streamjoin_ds.source.delta.delta_feed import table_path, table_schema, with_table
 from streamjoin_ds.source.files.file_names import COMPRESSIONS, compression_of, format_of, refuse_foreign
@@ -100,7 +101,9 @@ def samples_of(stream: Stream) -> list[Sample]:
         return [Sample({}, {}, {"what": f"the generator {stream.source.name}"})]
     if stream.is_topic:
         return _of_topic(stream)
-    stream = with_table(stream)
+    if table_path(stream) is not None:  # the matches of a join are read by their own time, which nobody has to know
+        by_results = with_table(replace(stream, time=EVENT_TIME))
+        stream = by_results if by_results.reads_results else with_table(stream)
     table = table_path(stream)
     if table is not None:
         assert isinstance(stream.source, DeltaRows)

@@ -32,6 +32,7 @@ from streamjoin_ds.spec.member.stream import STREAM_KEYS
 from streamjoin_ds.spool.writer import SpoolWriter
 from streamjoin_ds.survey.dialect import dialect_of, text_kind
 from streamjoin_ds.survey.survey import Survey, survey_of
+from tests.source.delta.test_results_feed import SOME, commit
 from tests.support.examples import examples
 from tests.support.topics import fake_topics
 from tests.survey.inputs import INPUTS, NINE, Input
@@ -472,6 +473,11 @@ def test_delta_tables_are_looked_at_by_the_columns_that_they_have(tmp_path: Path
     assert plain.first[0]["event time"] == NINE
     assert written.options["time_format"] == "%d/%m/%Y %H:%M:%S"
     assert written.first[0]["event time"] == "2024-03-25T09:00:07Z"
+
+
+def test_the_matches_of_a_join_are_told_apart_from_other_tables(tmp_path: Path) -> None:
+    commit(tmp_path, SOME, 10, 0)
+    assert look(str(tmp_path)).surveys[0].options == {"time": "event_time", "format": "results"}
 
 
 def test_json_in_the_frame_of_a_registry_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,9 +94,8 @@ def with_table(stream: Stream) -> Stream:
         given.append("time")
     if given:
         msg = f"the input of stream {stream.name} holds the matches of a join, which are read by {EVENT_TIME}"
-        hint = (
-            f"leave {given[0]} out and set time={EVENT_TIME}; or set format=delta, to read rows as versions added them"
-        )
+        left_out = "" if given[0] == "time" else f"leave {given[0]} out and "
+        hint = f"{left_out}set time={EVENT_TIME}; or set format=delta, to read rows as versions added them"
         raise ArgumentError(msg, name=given[0], hint=hint)
     return replace(stream, source=_rows_of(source, "results"))
 

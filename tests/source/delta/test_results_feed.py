@@ -222,6 +222,7 @@ def test_how_a_table_of_matches_is_read(tmp_path: Path) -> None:
         with pytest.raises(ArgumentError, match="matches of a join") as caught:
             infer_schema(stream_of(tmp_path, **options))
         assert caught.value.name == name
+        assert caught.value.hint.startswith("set time=event_time" if name == "time" else "leave on_change out")
 
 
 def test_other_tables_hold_no_results(tmp_path: Path) -> None:
