@@ -21,6 +21,7 @@ from streamjoin_ds.errors import MALFORMED
 __all__ = [
     "control_group_folders",
     "is_private",
+    "mallopt",
     "map_limit",
     "memory_limit_bytes",
     "open_files_hint",
@@ -207,9 +208,14 @@ def share_heaps() -> bool:
     batch has threads of its own. So with 9.2 M tuples in the windows, which take 324 MiB, a process on two cores had
     1.0 GiB, and has 0.7. Without glibc this does nothing.
     """
+    return mallopt(_M_ARENA_MAX, os.cpu_count() or 1)
+
+
+def mallopt(option: int, value: int) -> bool:
+    """Set an option of glibc's allocator, a number of its malloc.h. Return whether that took effect."""
     import ctypes
 
     try:
-        return bool(ctypes.CDLL(None).mallopt(_M_ARENA_MAX, os.cpu_count() or 1) == 1)
-    except (OSError, AttributeError):
+        return bool(ctypes.CDLL(None).mallopt(option, value) == 1)
+    except (OSError, AttributeError):  # not glibc
         return False

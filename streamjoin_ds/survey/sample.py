@@ -102,8 +102,8 @@ def samples_of(stream: Stream) -> list[Sample]:
     if stream.is_topic:
         return _of_topic(stream)
     if table_path(stream) is not None:  # the matches of a join are read by their own time, which nobody has to know
-        by_results = with_table(replace(stream, time=EVENT_TIME))
-        stream = by_results if by_results.reads_results else with_table(stream)
+        found = with_table(replace(stream, time=EVENT_TIME))
+        stream = found if found.reads_results else replace(found, time=stream.time)
     table = table_path(stream)
     if table is not None:
         assert isinstance(stream.source, DeltaRows)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -328,7 +329,7 @@ def _restart(settings: StreamSettings, say: Say) -> Iterator[Finding]:
         with LiveProcess(again, log) as process:
             run = process.await_end(LIVE_WITHIN_S)
     with query_folder() as folder:
-        empty = done(LiveTask(folder, _LLHJ_RATE, window_s * _SECOND_US, 10, 2, batch_rows, pace="1"))
+        empty = done(replace(again, folder=folder))
     first_s, empty_s = (one.batches[0]["at_s"] - one.started_s for one in (run, empty))
     session_s = run.session_s - run.started_s
     common: dict[str, Any] = {"peak_mib": run.peak_mib, "others_cores": run.others_cores}
