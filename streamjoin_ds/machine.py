@@ -205,8 +205,8 @@ def share_heaps() -> bool:
     """Have the threads that this process makes from now on share a heap for each core. Return whether that took effect.
 
     By default glibc has eight for each, gives a new thread one that is free, and keeps in each what was freed there. A
-    batch has threads of its own. So with 9.2 M tuples in the windows, which take 324 MiB, a process on two cores had
-    1.0 GiB, and has 0.7. Without glibc this does nothing.
+    batch has threads of its own. With 9.2 M tuples in the windows, which take 324 MiB, ``run --local`` on two cores has
+    735 MiB in place of 813, of which 30 are pandas (`spare_pandas`). Without glibc this does nothing.
     """
     return mallopt(_M_ARENA_MAX, os.cpu_count() or 1)
 
