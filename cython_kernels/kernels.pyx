@@ -100,10 +100,6 @@ cdef extern from "bucket/bucket_grid.h" nogil:
     ctypedef void (*sj_bucket_count)(sj_bucket_probe *probe, int64_t *counts, sj_partner_sums *sums) noexcept
 
 
-cdef extern from "bucket/bucket_matches.h" nogil:
-    ctypedef void *sj_bucket_match
-
-
 cdef extern from "simd/dispatch.h" nogil:
     ctypedef struct sj_near_bounds:
         double eccentricity
@@ -128,7 +124,6 @@ cdef extern from "simd/dispatch.h" nogil:
         sj_grid_count grid_count
         sj_bucket_count bucket_count
         void (*fold)(sj_partner_sums *sums) noexcept
-        sj_bucket_match bucket_match
 
     ctypedef struct sj_cpu_feature:
         const char *name

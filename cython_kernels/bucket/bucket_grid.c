@@ -352,12 +352,30 @@ int sj_bucket_numbers(const sj_bucket_grid *grid, const double *const *floats, c
     return 0;
 }
 
+/* Puts the columns that rows are tested by in the order of their items. */
+static void set_tested_columns(sj_bucket_probe *probe)
+{
+    const sj_bucket_columns *columns = &probe->columns;
+    int count = 0;
+    for (int item = 0; item < SJ_ITEMS; item++) {
+        for (int c = 0; c < columns->conditions; c++) {
+            if (columns->item[c] == item) {
+                const sj_tested_column column = {columns->right[c], columns->slot[c]};
+                probe->tested_column[count++] = column;
+            }
+        }
+        probe->tested_end[item] = count;
+    }
+}
+
 int sj_bucket_probe_begin(sj_bucket_probe *probe)
 {
     const sj_bucket_grid *grid = probe->grid;
     const sj_band *band = &probe->band;
     const int *key_condition = probe->columns.key_condition;
     const int64_t count = band->probe_count;
+    set_tested_columns(probe);
+    probe->stride_rest = (int64_t)(grid->stride % (uint64_t)grid->bucket_count);
     probe->is_scan = !grid->key_count;
     for (int key = 0; key < grid->key_count; key++) {
         probe->is_scan |= key_condition[key] < 0;

@@ -20,13 +20,13 @@
 
 /* Cells whose buckets one probe looks up, at most; a probe whose band covers more cells looks at all buckets. */
 #define SJ_BUCKET_VISITS 64
-/* Buckets that are prefetched before the first of them is tested. */
-#define SJ_BUCKET_AHEAD 32
+/* Buckets that are listed before they are tested: room for those of two probes. */
+#define SJ_BUCKET_SPANS 128
 
 /* The number that stands for no chunk: the largest that `next` and `last` can hold. */
 #define SJ_NO_CHUNK ((1 << 27) - 1)
 
-enum sj_item { SJ_FLOAT64 = 0, SJ_FLOAT32 = 1, SJ_INT64 = 2, SJ_INT32 = 3 };
+enum sj_item { SJ_INT32 = 0, SJ_FLOAT32 = 1, SJ_INT64 = 2, SJ_FLOAT64 = 3, SJ_ITEMS = 4 };
 
 /* How one key is cut into cells: floor(value / width). */
 typedef struct {
@@ -71,31 +71,32 @@ typedef struct {
     int conditions;
     int is_float[SJ_MAX_CONDITIONS];
     int item[SJ_MAX_CONDITIONS];        /* enum sj_item */
-    int64_t chunk_bytes[SJ_MAX_CONDITIONS]; /* bytes of the column's items in a chunk */
     const void *right[SJ_MAX_CONDITIONS];
     int slot[SJ_MAX_CONDITIONS];             /* number among the band's float or int conditions */
     int key_condition[SJ_BUCKET_KEYS];       /* the condition that serves each key; -1: none does */
 } sj_bucket_columns;
 
+/* A column that rows are tested by. */
+typedef struct {
+    const char *items;
+    int slot; /* of its condition, among the band's float or int conditions */
+} sj_tested_column;
+
 typedef struct {
     const sj_bucket_grid *grid;
     sj_bucket_columns columns;
     sj_band band;                          /* the probes' side and the bounds */
+    sj_tested_column tested_column[SJ_MAX_CONDITIONS]; /* the conditions' columns, in the order of enum sj_item */
+    int tested_end[SJ_ITEMS];                          /* of each kind of item: the place behind its last column */
     int64_t *cell_from[SJ_BUCKET_KEYS];      /* of each probe: first and last cell, key by key */
     int64_t *cell_to[SJ_BUCKET_KEYS];
-    int is_scan;                           /* a key has no condition that serves it: every probe looks at all buckets */
-    int64_t probe;
-    int in_probe;
-    int64_t cells;  /* cells still to be looked up; more than SJ_BUCKET_VISITS: all buckets are looked at */
-    int64_t bucket; /* the next bucket, where all are looked at */
-    int64_t first;  /* the next cell, key by key */
-    int64_t second;
-    uint64_t cell; /* the number of the last cell, and its bucket */
-    int64_t cell_bucket;
-    int64_t visited[SJ_BUCKET_VISITS];
-    int visited_count;
-    sj_chunk_span ring[SJ_BUCKET_AHEAD]; /* span n is at n % SJ_BUCKET_AHEAD */
-    uint64_t asked;                      /* spans so far: prefetched, followed to the second chunk, tested */
+    int is_scan;         /* a key has no condition that serves it: every probe looks at all buckets */
+    int64_t stride_rest; /* the grid's stride modulo its buckets */
+    int64_t probe;       /* the next probe whose buckets are to be listed */
+    int64_t bucket;      /* the next bucket of that probe, where it looks at all of them */
+    sj_chunk_span ring[SJ_BUCKET_SPANS]; /* span n is at n % SJ_BUCKET_SPANS */
+    uint64_t listed;                     /* spans so far: listed, prefetched, followed to the second chunk, tested */
+    uint64_t asked;
     uint64_t followed;
     uint64_t tested;
     int64_t candidates;

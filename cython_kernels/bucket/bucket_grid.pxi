@@ -32,7 +32,6 @@ cdef extern from "bucket/bucket_grid.h" nogil:
         int conditions
         int is_float[SJ_MAX_CONDITIONS]
         int item[SJ_MAX_CONDITIONS]
-        int64_t chunk_bytes[SJ_MAX_CONDITIONS]
         const void *right[SJ_MAX_CONDITIONS]
         int slot[SJ_MAX_CONDITIONS]
         int key_condition[SJ_BUCKET_KEYS]

@@ -45,7 +45,6 @@ cdef class BucketIndex(RunIndex):
         cdef bint is_float = kind[0] == "f"
         slot = index.band.float_count if is_float else index.band.int_count
         columns.is_float[place], columns.slot[place], columns.item[place] = is_float, slot, _ITEMS[kind]
-        columns.chunk_bytes[place] = SJ_CHUNK_ROWS * owner._grid.item_bytes[found[0]]
         columns.right[place] = <const void *>owner._grid.columns[found[0]]
         index.is_float[condition], index.slot[condition] = is_float, slot
         if is_float:

@@ -1,254 +1,297 @@
 /* The probe of a bucket grid, for one width of lanes: chunks are prefetched ("asked for") well before they are tested.
  *
- *   probes ──► asked for ──► second chunk asked for ──► tested        16 buckets between each two of them
+ *   probes ──► buckets listed ──► asked for ──► second chunk asked for ──► tested      16 buckets between the last three
  *
  * Every probe looks at the buckets of its cells in the order of the cells, at each bucket once, and at a bucket's rows
  * in order of their arrival. So the order of the pairs does not depend on how many fit the output.
  */
 #include "bucket/bucket_grid.h"
+#include "bucket/narrow_items.h"
 #include "scan/rows.h"
 #include "sums/partner_sums.h"
 
 #define LINE_BYTES 64
+#define AHEAD_SPANS 32    /* by which a bucket is asked for before it is tested */
 #define SURE_CONDITIONS 3 /* conditions that are tested without asking whether a row is left */
 #define CHUNK_BITS ((1u << SJ_CHUNK_ROWS) - 1)
 
-SJ_INLINE const char *chunk_column(const sj_bucket_columns *columns, int condition, int64_t chunk)
+/* How far a probing is: a copy, which a loop can keep in registers. */
+typedef struct {
+    sj_bucket_probe *probe;
+    const sj_chunk *chunks;
+    uint64_t listed;
+    uint64_t asked;
+    uint64_t followed;
+    uint64_t tested;
+    int64_t candidates;
+} span_walk;
+
+SJ_INLINE span_walk begun_walk(sj_bucket_probe *probe)
 {
-    return (const char *)columns->right[condition] + chunk * columns->chunk_bytes[condition];
+    const span_walk walk = {probe,           probe->grid->chunks, probe->listed,    probe->asked,
+                            probe->followed, probe->tested,       probe->candidates};
+    return walk;
 }
 
+SJ_INLINE void end_walk(const span_walk *walk)
+{
+    sj_bucket_probe *probe = walk->probe;
+    probe->listed = walk->listed;
+    probe->asked = walk->asked;
+    probe->followed = walk->followed;
+    probe->tested = walk->tested;
+    probe->candidates = walk->candidates;
+}
+
+SJ_INLINE sj_chunk_span *span_at(const span_walk *walk, uint64_t number)
+{
+    return walk->probe->ring + number % SJ_BUCKET_SPANS;
+}
+
+SJ_INLINE void list_bucket(span_walk *walk, int64_t bucket)
+{
+    const sj_chunk_span span = {(int32_t)walk->probe->probe, (int32_t)bucket};
+    *span_at(walk, walk->listed++) = span;
+    __builtin_prefetch(walk->chunks + bucket);
+}
+
+/* Lists the buckets of cells in `rows` rows of `width` cells, each bucket once. */
+SJ_INLINE void list_cells(span_walk *walk, int64_t first, int64_t second, uint64_t rows, uint64_t width)
+{
+    const sj_bucket_probe *probe = walk->probe;
+    const sj_bucket_grid *grid = probe->grid;
+    const uint64_t stride = grid->stride, buckets = (uint64_t)grid->bucket_count;
+    const uint64_t cell = sj_cell_of(grid, (uint64_t)first, (uint64_t)second);
+    const int is_small = rows == 1 || (width <= stride && stride <= buckets); /* so that nothing below overflows */
+    const uint64_t reach = is_small ? (rows - 1) * stride + width - 1 : buckets;
+    if (reach < buckets && cell + reach >= cell) {
+        /* All have buckets of their own, each behind that of the cell before. That saves most divisions. */
+        int64_t begin = sj_bucket_of(grid, cell);
+        for (uint64_t row = 0; row < rows; row++) {
+            int64_t bucket = begin;
+            for (uint64_t at = 0; at < width; at++) {
+                list_bucket(walk, bucket);
+                bucket = bucket + 1 == grid->bucket_count ? 0 : bucket + 1;
+            }
+            begin += probe->stride_rest;
+            begin -= begin >= grid->bucket_count ? grid->bucket_count : 0;
+        }
+        return;
+    }
+    const uint64_t begin = walk->listed;
+    for (uint64_t number = 0; number < rows * width; number++) {
+        const int64_t bucket = sj_bucket_of(grid, cell + number / width * stride + number % width);
+        int is_new = 1;
+        for (uint64_t before = begin; before < walk->listed; before++) {
+            is_new &= span_at(walk, before)->chunk != bucket;
+        }
+        if (is_new) {
+            list_bucket(walk, bucket);
+        }
+    }
+}
+
+/* Lists the buckets of the next probe; SJ_BUCKET_VISITS of them where it looks at all. */
+SJ_INLINE void list_buckets(span_walk *walk)
+{
+    sj_bucket_probe *probe = walk->probe;
+    const int64_t at = probe->probe;
+    if (!probe->is_scan) {
+        const int64_t first = probe->cell_from[0][at], second = probe->cell_from[1][at];
+        const uint64_t rows = (uint64_t)probe->cell_to[0][at] - (uint64_t)first + 1;
+        const uint64_t width = (uint64_t)probe->cell_to[1][at] - (uint64_t)second + 1;
+        const int is_nowhere = probe->cell_to[0][at] < first || probe->cell_to[1][at] < second;
+        /* Where all of int64 is covered, `rows` or `width` is 0. */
+        if (is_nowhere || (rows - 1 < SJ_BUCKET_VISITS && width - 1 < SJ_BUCKET_VISITS && rows * width <= SJ_BUCKET_VISITS)) {
+            if (!is_nowhere) {
+                list_cells(walk, first, second, rows, width);
+            }
+            probe->probe++;
+            return;
+        }
+    }
+    const int64_t left = probe->grid->bucket_count - probe->bucket;
+    for (int64_t count = left < SJ_BUCKET_VISITS ? left : SJ_BUCKET_VISITS; count > 0; count--) {
+        list_bucket(walk, probe->bucket++);
+    }
+    if (left <= SJ_BUCKET_VISITS) {
+        probe->bucket = 0;
+        probe->probe++;
+    }
+}
+
+/* Asks for the columns of a chunk that it is tested by. */
 SJ_INLINE void ask_for_chunk(const sj_bucket_probe *probe, int64_t chunk)
 {
-    const sj_bucket_columns *columns = &probe->columns;
-    for (int c = 0; c < columns->conditions; c++) {
-        const char *from = chunk_column(columns, c, chunk);
-        __builtin_prefetch(from);
-        if (columns->chunk_bytes[c] > LINE_BYTES) {
-            __builtin_prefetch(from + LINE_BYTES);
-        }
+    const int narrow = probe->tested_end[SJ_FLOAT32], conditions = probe->tested_end[SJ_FLOAT64];
+    const int64_t offset = chunk * LINE_BYTES;
+    int c = 0;
+    for (; c < narrow; c++) {
+        __builtin_prefetch(probe->tested_column[c].items + offset);
     }
-}
-
-SJ_INLINE unsigned float_bits(const lane_bounds *bounds, int slot, lane_float right)
-{
-    const lane_float difference = float_minus(bounds->left[slot], right);
-    return mask_bits(float_within(mask_all(), difference, bounds->lo[slot], bounds->hi[slot]));
-}
-
-SJ_INLINE unsigned int_bits(const lane_bounds *bounds, int slot, lane_int right)
-{
-    return mask_bits(int_within(mask_all(), right, bounds->smallest[slot], bounds->largest[slot]));
-}
-
-/* Returns a bit for each lane of a chunk: whether its row passes one condition. */
-SJ_INLINE unsigned chunk_test(const sj_bucket_columns *columns, const lane_bounds *bounds, int condition, int64_t chunk)
-{
-    const void *items = chunk_column(columns, condition, chunk);
-    const int slot = columns->slot[condition];
-    unsigned bits = 0;
-    switch (columns->item[condition]) {
-    case SJ_FLOAT64:
-        for (int lane = 0; lane < SJ_CHUNK_ROWS; lane += LANES) {
-            bits |= float_bits(bounds, slot, float_load((const double *)items + lane)) << lane;
-        }
-        break;
-    case SJ_FLOAT32:
-        for (int lane = 0; lane < SJ_CHUNK_ROWS; lane += LANES) {
-            bits |= float_bits(bounds, slot, float_load_narrow((const float *)items + lane)) << lane;
-        }
-        break;
-    case SJ_INT64:
-        for (int lane = 0; lane < SJ_CHUNK_ROWS; lane += LANES) {
-            bits |= int_bits(bounds, slot, int_load((const int64_t *)items + lane)) << lane;
-        }
-        break;
-    default:
-        for (int lane = 0; lane < SJ_CHUNK_ROWS; lane += LANES) {
-            bits |= int_bits(bounds, slot, int_load_narrow((const int32_t *)items + lane)) << lane;
-        }
+    for (; c < conditions; c++) {
+        __builtin_prefetch(probe->tested_column[c].items + 2 * offset);
+        __builtin_prefetch(probe->tested_column[c].items + 2 * offset + LINE_BYTES);
     }
-    return bits;
-}
-
-/* Returns a bit for each row of the chunk's ring: whether it matches. Lanes behind the chunk's rows are read too. */
-SJ_INLINE unsigned chunk_ring(const sj_bucket_probe *probe, const lane_bounds *bounds, int64_t chunk, sj_chunk facts)
-{
-    unsigned bits = ~0u;
-    /* Whether the first conditions leave a row is hard to predict: a branch on it costs more than the next test. */
-    for (int c = 0; c < probe->columns.conditions && (bits || c < SURE_CONDITIONS); c++) {
-        bits &= chunk_test(&probe->columns, bounds, c, chunk);
-    }
-    /* Bit n: the n-th row of the ring. */
-    return (bits & CHUNK_BITS) * (1u + (1u << SJ_CHUNK_ROWS)) >> facts.head & ((1u << facts.count) - 1);
-}
-
-/* Writes the chunk's matches. The output has room for 16 pairs, and all of it may be written to. */
-SJ_INLINE int64_t chunk_matches(const sj_bucket_probe *probe, const lane_bounds *bounds, int64_t chunk, sj_chunk facts,
-                                int32_t probe_id, int32_t *out_probe, int32_t *out_row)
-{
-    const unsigned ring = chunk_ring(probe, bounds, chunk, facts);
-    return emit_chunk(ring, chunk * SJ_CHUNK_ROWS, facts.head, probe_id, out_probe, out_row);
-}
-
-/* Returns how many cells the probe's band covers; SJ_BUCKET_VISITS + 1 stands for any number above SJ_BUCKET_VISITS. */
-SJ_INLINE int64_t cells_of(const sj_bucket_probe *probe)
-{
-    uint64_t cells = 1;
-    for (int key = 0; key < SJ_BUCKET_KEYS; key++) {
-        const int64_t from = probe->cell_from[key][probe->probe], to = probe->cell_to[key][probe->probe];
-        if (to < from) {
-            return 0;
-        }
-        if ((uint64_t)to - (uint64_t)from >= SJ_BUCKET_VISITS) {
-            return SJ_BUCKET_VISITS + 1;
-        }
-        cells *= (uint64_t)to - (uint64_t)from + 1;
-    }
-    return cells > SJ_BUCKET_VISITS ? SJ_BUCKET_VISITS + 1 : (int64_t)cells;
-}
-
-SJ_INLINE void enter_probe(sj_bucket_probe *probe)
-{
-    probe->in_probe = 1;
-    probe->visited_count = 0;
-    probe->cells = probe->is_scan ? SJ_BUCKET_VISITS + 1 : cells_of(probe);
-    probe->bucket = probe->cells > SJ_BUCKET_VISITS ? 0 : probe->grid->bucket_count;
-    if (probe->cells <= SJ_BUCKET_VISITS) {
-        probe->first = probe->cell_from[0][probe->probe];
-        probe->second = probe->cell_from[1][probe->probe];
-    }
-}
-
-/* Returns the bucket of the next cell. Mostly that is the bucket behind the last one, which saves a division. */
-SJ_INLINE int64_t cell_bucket(sj_bucket_probe *probe)
-{
-    const sj_bucket_grid *grid = probe->grid;
-    const uint64_t cell = sj_cell_of(grid, (uint64_t)probe->first, (uint64_t)probe->second);
-    if (cell != probe->cell + 1 || !cell) {
-        probe->cell_bucket = sj_bucket_of(grid, cell);
-    } else if (++probe->cell_bucket == grid->bucket_count) {
-        probe->cell_bucket = 0;
-    }
-    probe->cell = cell;
-    return probe->cell_bucket;
-}
-
-/* Returns the next bucket that the probe in work has not looked at; SJ_NO_CHUNK: there are no more. */
-SJ_INLINE int64_t next_bucket(sj_bucket_probe *probe)
-{
-    if (probe->cells > SJ_BUCKET_VISITS) {
-        return probe->bucket < probe->grid->bucket_count ? probe->bucket++ : SJ_NO_CHUNK;
-    }
-    while (probe->cells > 0) {
-        const int64_t bucket = cell_bucket(probe);
-        probe->cells--;
-        if (probe->second < probe->cell_to[1][probe->probe]) {
-            probe->second++;
-        } else if (probe->cells) {
-            probe->second = probe->cell_from[1][probe->probe];
-            probe->first++;
-        }
-        int seen = 0;
-        for (int visit = 0; visit < probe->visited_count; visit++) {
-            seen |= probe->visited[visit] == bucket;
-        }
-        if (!seen) {
-            probe->visited[probe->visited_count++] = bucket;
-            return bucket;
-        }
-    }
-    return SJ_NO_CHUNK;
-}
-
-/* Asks for the first chunk of the next bucket that is to be tested; returns 0 where there is none. */
-SJ_INLINE int ask_for_next(sj_bucket_probe *probe)
-{
-    for (; probe->probe < probe->band.probe_count; probe->probe++) {
-        if (!probe->in_probe) {
-            enter_probe(probe);
-        }
-        const int64_t bucket = next_bucket(probe);
-        if (bucket != SJ_NO_CHUNK) {
-            const sj_chunk_span span = {(int32_t)probe->probe, (int32_t)bucket};
-            probe->ring[probe->asked++ % SJ_BUCKET_AHEAD] = span;
-            __builtin_prefetch(probe->grid->chunks + bucket);
-            ask_for_chunk(probe, bucket);
-            return 1;
-        }
-        probe->in_probe = 0;
-    }
-    return 0;
 }
 
 /* Asks for the second chunk of a bucket, halfway between asking for the first and testing it. */
-SJ_INLINE void follow(sj_bucket_probe *probe)
+SJ_INLINE void follow(span_walk *walk)
 {
-    const sj_chunk *chunk = probe->grid->chunks + probe->ring[probe->followed++ % SJ_BUCKET_AHEAD].chunk;
+    const sj_chunk *chunk = walk->chunks + span_at(walk, walk->followed++)->chunk;
     if (chunk->next != SJ_NO_CHUNK) {
-        __builtin_prefetch(probe->grid->chunks + chunk->next);
-        ask_for_chunk(probe, chunk->next);
+        __builtin_prefetch(walk->chunks + chunk->next);
+        ask_for_chunk(walk->probe, chunk->next);
     }
 }
 
-/* A probe that is ready to be tested, and whether any row may match it. */
+/* A probe that is ready to be tested: its bounds by the place of their column, and those of columns of 8 bytes for the
+ * lanes, by their slot. */
 typedef struct {
+    sj_narrow_ints narrow_ints[SJ_MAX_CONDITIONS];
+    sj_narrow_floats narrow_floats[SJ_MAX_CONDITIONS];
     lane_bounds bounds;
     int64_t probe; /* -1: none yet */
     int may_match;
 } ready_probe;
 
-/* Asks for what comes next, and makes the probe of the next span ready. Returns the span; NULL: there are no more. */
-SJ_INLINE sj_chunk_span *ready_span(sj_bucket_probe *probe, ready_probe *ready)
+SJ_INLINE void make_ready(const sj_bucket_probe *probe, int32_t number, ready_probe *ready)
 {
-    while (probe->asked < probe->tested + SJ_BUCKET_AHEAD && ask_for_next(probe)) {
+    sj_probe values;
+    ready->probe = number;
+    ready->may_match = sj_prepare(&probe->band, number, &values);
+    int c = 0;
+    for (; c < probe->tested_end[SJ_INT32]; c++) {
+        ready->narrow_ints[c] = sj_narrow_ints_of(&values, probe->tested_column[c].slot);
     }
-    while (probe->followed < probe->asked && probe->followed < probe->tested + SJ_BUCKET_AHEAD / 2) {
-        follow(probe);
+    for (; c < probe->tested_end[SJ_FLOAT32]; c++) {
+        const int slot = probe->tested_column[c].slot;
+        ready->narrow_floats[c] = sj_narrow_floats_of(&values, slot);
+        if (!ready->narrow_floats[c].is_exact) {
+            float_bounds_load(&ready->bounds, &values, slot);
+        }
     }
-    if (probe->tested == probe->asked) {
+    for (; c < probe->tested_end[SJ_INT64]; c++) {
+        int_bounds_load(&ready->bounds, &values, probe->tested_column[c].slot);
+    }
+    for (; c < probe->tested_end[SJ_FLOAT64]; c++) {
+        float_bounds_load(&ready->bounds, &values, probe->tested_column[c].slot);
+    }
+}
+
+/* Lists and asks for what comes next, and makes the probe of the next span ready. Returns the span; NULL: there are no
+ * more. */
+SJ_INLINE sj_chunk_span *ready_span(span_walk *walk, ready_probe *ready)
+{
+    const uint64_t ahead = walk->tested + AHEAD_SPANS;
+    if (walk->listed < ahead) {
+        while (walk->listed <= walk->tested + SJ_BUCKET_SPANS - SJ_BUCKET_VISITS &&
+               walk->probe->probe < walk->probe->band.probe_count) {
+            list_buckets(walk);
+        }
+    }
+    while (walk->asked < ahead && walk->asked < walk->listed) {
+        ask_for_chunk(walk->probe, span_at(walk, walk->asked++)->chunk);
+    }
+    while (walk->followed < ahead - AHEAD_SPANS / 2 && walk->followed < walk->asked) {
+        follow(walk);
+    }
+    if (walk->tested == walk->listed) {
         return NULL;
     }
-    sj_chunk_span *span = &probe->ring[probe->tested % SJ_BUCKET_AHEAD];
+    sj_chunk_span *span = span_at(walk, walk->tested);
     if (span->probe != ready->probe) {
-        sj_probe values;
-        ready->may_match = sj_prepare(&probe->band, span->probe, &values);
-        if (ready->may_match) {
-            bounds_load(&ready->bounds, &values, probe->band.float_count, probe->band.int_count);
-        }
-        ready->probe = span->probe;
+        make_ready(walk->probe, span->probe, ready);
     }
     return span;
 }
 
-/* Returns a chunk's facts; asks for the chunk behind it. */
-SJ_INLINE sj_chunk entered_chunk(sj_bucket_probe *probe, int64_t at)
+/* Returns a chunk's facts, and asks for the chunk behind it. The first two of a bucket were asked for before. */
+SJ_INLINE sj_chunk entered_chunk(span_walk *walk, const sj_chunk_span *span, int64_t at)
 {
-    const sj_chunk chunk = probe->grid->chunks[at];
-    if (chunk.next != SJ_NO_CHUNK) {
-        ask_for_chunk(probe, chunk.next);
+    const sj_chunk facts = walk->chunks[at];
+    if (at != span->chunk && facts.next != SJ_NO_CHUNK) {
+        ask_for_chunk(walk->probe, facts.next);
     }
-    probe->candidates += chunk.count;
-    return chunk;
+    walk->candidates += facts.count;
+    return facts;
+}
+
+/* Returns a bit for each lane of a chunk: whether its item passes a condition on floats. */
+#define FLOATS_WITHIN(bounds, slot, load, items)                                                                  \
+    unsigned bits = 0;                                                                                            \
+    for (int lane = 0; lane < SJ_CHUNK_ROWS; lane += LANES) {                                                     \
+        const lane_float difference = float_minus((bounds)->left[slot], load((items) + lane));                    \
+        bits |= mask_bits(float_within(mask_all(), difference, (bounds)->lo[slot], (bounds)->hi[slot])) << lane;  \
+    }                                                                                                             \
+    return bits;
+
+SJ_INLINE unsigned floats_within(const lane_bounds *bounds, int slot, const double *items)
+{
+    FLOATS_WITHIN(bounds, slot, float_load, items)
+}
+
+SJ_INLINE unsigned widened_floats_within(const lane_bounds *bounds, int slot, const float *items)
+{
+    FLOATS_WITHIN(bounds, slot, float_load_narrow, items)
+}
+
+/* Returns a bit for each row of the chunk's ring: whether it matches. Lanes behind the chunk's rows are read too. */
+SJ_INLINE unsigned chunk_ring(const sj_bucket_probe *probe, const ready_probe *ready, int64_t chunk, sj_chunk facts)
+{
+    const sj_tested_column *column = probe->tested_column;
+    const int *end = probe->tested_end;
+    const int64_t row = chunk * SJ_CHUNK_ROWS;
+    unsigned bits = CHUNK_BITS;
+    int c = 0;
+    /* Whether the first conditions leave a row is hard to predict: a branch on it costs more than the next test. */
+#define CONDITIONS_UP_TO(item) for (; c < end[item] && (bits || c < SURE_CONDITIONS); c++)
+    CONDITIONS_UP_TO(SJ_INT32) {
+        const sj_narrow_ints *narrow = ready->narrow_ints + c;
+        bits &= narrow_ints_within((const int32_t *)column[c].items + row, narrow->lowest, narrow->highest);
+    }
+    CONDITIONS_UP_TO(SJ_FLOAT32) {
+        const sj_narrow_floats *narrow = ready->narrow_floats + c;
+        const float *items = (const float *)column[c].items + row;
+        bits &= narrow->is_exact ? narrow_floats_within(items, narrow->lowest, narrow->highest)
+                                 : widened_floats_within(&ready->bounds, column[c].slot, items);
+    }
+    CONDITIONS_UP_TO(SJ_INT64) {
+        const int slot = column[c].slot;
+        bits &= ints_within((const int64_t *)column[c].items + row, ready->bounds.smallest[slot],
+                            ready->bounds.largest[slot]);
+    }
+    CONDITIONS_UP_TO(SJ_FLOAT64) {
+        bits &= floats_within(&ready->bounds, column[c].slot, (const double *)column[c].items + row);
+    }
+#undef CONDITIONS_UP_TO
+    /* Bit n: the n-th row of the ring. */
+    return bits * (1u + (1u << SJ_CHUNK_ROWS)) >> facts.head & ((1u << facts.count) - 1);
 }
 
 int64_t NAME(sj_bucket_fill)(sj_bucket_probe *probe, int32_t *out_probe, int32_t *out_row, int64_t capacity)
 {
+    span_walk walk = begun_walk(probe);
     ready_probe ready;
     sj_chunk_span *span;
     int64_t written = 0;
+    int is_full = 0;
     ready.probe = -1;
-    for (; (span = ready_span(probe, &ready)); probe->tested++) {
-        while (ready.may_match && span->chunk != SJ_NO_CHUNK) {
-            if (capacity - written < SJ_CHUNK_ROWS) {
-                return written;
+    for (; !is_full && (span = ready_span(&walk, &ready)); walk.tested += !is_full) {
+        for (int64_t at = ready.may_match ? span->chunk : SJ_NO_CHUNK; at != SJ_NO_CHUNK;) {
+            is_full = capacity - written < SJ_CHUNK_ROWS; /* all that is left may be written to */
+            if (is_full) {
+                span->chunk = (int32_t)at;
+                break;
             }
-            const sj_chunk chunk = entered_chunk(probe, span->chunk);
-            written += chunk_matches(probe, &ready.bounds, span->chunk, chunk, span->probe, out_probe + written,
-                                     out_row + written);
-            span->chunk = chunk.next;
+            const sj_chunk facts = entered_chunk(&walk, span, at);
+            const unsigned ring = chunk_ring(probe, &ready, at, facts);
+            written += emit_chunk(ring, at * SJ_CHUNK_ROWS, facts.head, span->probe, out_probe + written,
+                                  out_row + written);
+            at = facts.next;
         }
     }
+    end_walk(&walk);
     return written;
 }
 
@@ -263,23 +306,23 @@ SJ_INLINE void fold_chunk(sj_partner_sums *sums, unsigned ring, int64_t chunk, i
 
 void NAME(sj_bucket_count)(sj_bucket_probe *probe, int64_t *counts, sj_partner_sums *sums)
 {
+    span_walk walk = begun_walk(probe);
     ready_probe ready;
     const sj_chunk_span *span;
     ready.probe = -1;
-    for (; (span = ready_span(probe, &ready)); probe->tested++) {
+    for (; (span = ready_span(&walk, &ready)); walk.tested++) {
         int64_t found = 0;
-        for (int64_t at = span->chunk; ready.may_match && at != SJ_NO_CHUNK;) {
-            const sj_chunk chunk = entered_chunk(probe, at);
-            const unsigned ring = chunk_ring(probe, &ready.bounds, at, chunk);
+        for (int64_t at = ready.may_match ? span->chunk : SJ_NO_CHUNK; at != SJ_NO_CHUNK;) {
+            const sj_chunk facts = entered_chunk(&walk, span, at);
+            const unsigned ring = chunk_ring(probe, &ready, at, facts);
             found += bits_set(ring);
             if (sums) {
                 sj_fold_begin(sums, span->probe);
-                fold_chunk(sums, ring, at, chunk.head);
+                fold_chunk(sums, ring, at, facts.head);
             }
-            at = chunk.next;
+            at = facts.next;
         }
         counts[span->probe] += found;
     }
+    end_walk(&walk);
 }
-
-#include "bucket/bucket_matches_template.h"

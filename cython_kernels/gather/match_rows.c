@@ -2,6 +2,22 @@
 
 #include <string.h>
 
+void sj_add_stretches(sj_match_rows *rows, const int32_t *probes, int64_t count, int32_t first_probe)
+{
+    int64_t last = rows->stretches - 1;
+    for (int64_t at = 0, end; at < count; at = end) {
+        const int32_t probe = probes[at];
+        for (end = at + 1; end < count && probes[end] == probe; end++) {
+        }
+        if (last < 0 || rows->probes[last] != first_probe + probe) {
+            rows->probes[++last] = first_probe + probe;
+            rows->lengths[last] = 0;
+        }
+        rows->lengths[last] += (int32_t)(end - at);
+    }
+    rows->stretches = last + 1;
+}
+
 /* Returns where the item of a probe lies. */
 SJ_INLINE const unsigned char *probe_item(const sj_run_columns *from, const sj_selection *probes, int64_t column,
                                           int32_t probe)

@@ -1,17 +1,33 @@
 #include <math.h>
+#include <string.h>
 
 #include "grid/grid.h"
 
 SJ_INLINE int64_t float_bucket(double value, double width)
 {
-    const double quotient = floor(value / width);
+    const double quotient = value / width;
     if (quotient != quotient) {
         return SJ_NAN_BUCKET;
     }
     if (quotient >= (double)SJ_BUCKET_LIMIT) {
         return SJ_BUCKET_LIMIT;
     }
-    return quotient <= -(double)SJ_BUCKET_LIMIT ? -SJ_BUCKET_LIMIT : (int64_t)quotient;
+    if (quotient <= -(double)SJ_BUCKET_LIMIT) {
+        return -SJ_BUCKET_LIMIT;
+    }
+    const int64_t truncated = (int64_t)quotient;
+    return truncated - ((double)truncated > quotient);
+}
+
+/* Returns the next larger number; NaN and infinity stay. It is `nextafter`, without a call. */
+SJ_INLINE double next_larger(double value)
+{
+    int64_t number;
+    memcpy(&number, &value, sizeof number);
+    number = (number < 0 ? INT64_MIN - number : number) + (value < INFINITY); /* in the order of the values */
+    number = number < 0 ? INT64_MIN - number : number;
+    memcpy(&value, &number, sizeof value);
+    return value;
 }
 
 SJ_INLINE int64_t floor_divide(int64_t value, int64_t width)
@@ -35,7 +51,7 @@ void sj_int_buckets(const int64_t *column, int64_t count, int64_t width, int64_t
 }
 
 /* fl(l - r) <= hi implies l - r < next(hi), so r > l - next(hi) in real numbers. Computing that bound rounds once more,
- * to at most one step above the true value: hence the second nextafter. Everything after it (divide, floor, clamp) is
+ * to at most one step above the true value: hence the second step. Everything after it (divide, floor, clamp) is
  * monotone, so the bucket of the bound is never above the bucket of a matching right value. The same holds from the
  * other side. */
 void sj_float_bucket_range(const double *left, int64_t count, double lo, double hi, double width, int64_t *first,
@@ -43,10 +59,10 @@ void sj_float_bucket_range(const double *left, int64_t count, double lo, double 
 {
     const double next_hi = nextafter(hi, INFINITY), previous_lo = nextafter(lo, -INFINITY);
     for (int64_t probe = 0; probe < count; probe++) {
-        const double smallest = nextafter(left[probe] - next_hi, -INFINITY);
+        const double smallest = -next_larger(next_hi - left[probe]);
         first[probe] = smallest != smallest ? -SJ_BUCKET_LIMIT : float_bucket(smallest, width);
         if (last) {
-            const double largest = nextafter(left[probe] - previous_lo, INFINITY);
+            const double largest = next_larger(left[probe] - previous_lo);
             last[probe] = largest != largest ? SJ_BUCKET_LIMIT : float_bucket(largest, width);
         }
     }

@@ -334,6 +334,17 @@ int sj_runs_are_done(const sj_runs *runs)
            (runs->run >= runs->run_count && runs->slice_begin + runs->probe_count >= runs->slices_end);
 }
 
+/* Writes the next pairs of the run in work; returns how many. 0: there are no more. */
+static int64_t fill_run(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int64_t capacity)
+{
+    switch (runs->work) {
+    case WORK_SCAN: return runs->scan_fill(&runs->scan, out_probe, out_row, capacity);
+    case WORK_GRID: return runs->grid_fill(&runs->grid, out_probe, out_row, capacity);
+    case WORK_BUCKETS: return runs->bucket_fill(&runs->bucket_probe, out_probe, out_row, capacity);
+    default: return 0;
+    }
+}
+
 /* Writes the next pairs of the slice in work; returns how many. 0: there are no more, or no room. -1: no memory. */
 static int64_t fill_slice(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int32_t *out_run, int64_t capacity)
 {
@@ -345,14 +356,7 @@ static int64_t fill_slice(sj_runs *runs, int32_t *out_probe, int32_t *out_row, i
         if (runs->work == WORK_NONE && enter_run(runs)) {
             return -1;
         }
-        int64_t count = 0;
-        if (runs->work == WORK_SCAN) {
-            count = runs->scan_fill(&runs->scan, out_probe + written, out_row + written, capacity - written);
-        } else if (runs->work == WORK_GRID) {
-            count = runs->grid_fill(&runs->grid, out_probe + written, out_row + written, capacity - written);
-        } else if (runs->work == WORK_BUCKETS) {
-            count = runs->bucket_fill(&runs->bucket_probe, out_probe + written, out_row + written, capacity - written);
-        }
+        const int64_t count = fill_run(runs, out_probe + written, out_row + written, capacity - written);
         for (int64_t at = written; at < written + count; at++) {
             out_run[at] = (int32_t)runs->run;
         }
@@ -383,10 +387,10 @@ int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int32_
     return written;
 }
 
-enum { HELD_PAIRS = 1024 }; /* they stay in L1 until their rows are copied */
+enum { HELD_PAIRS = 1024 }; /* they, and most of what the probing read to find them, are in cache as rows are copied */
 
-/* Copies the rows of a run that lies in one piece: pairs are found, a few at a time. Returns whether room ran out. */
-static int match_pairs(sj_runs *runs, const sj_run_columns *from, sj_match_rows *rows)
+/* Copies the rows of the run in work. Returns whether room ran out. */
+static int match_run(sj_runs *runs, const sj_run_columns *from, sj_match_rows *rows)
 {
     int32_t probes[HELD_PAIRS], found[HELD_PAIRS];
     for (;;) {
@@ -395,18 +399,16 @@ static int match_pairs(sj_runs *runs, const sj_run_columns *from, sj_match_rows 
         if (room < SJ_MIN_CAPACITY) {
             return 1;
         }
-        const int64_t count = runs->work == WORK_SCAN ? runs->scan_fill(&runs->scan, probes, found, room)
-                              : runs->work == WORK_GRID ? runs->grid_fill(&runs->grid, probes, found, room) : 0;
+        const int64_t count = fill_run(runs, probes, found, room);
         if (!count) {
             return 0;
         }
         for (int64_t c = 0; c < rows->column_count; c++) {
-            sj_gather_run(from->addresses[c * from->run_count + runs->run], from->run_rows[runs->run],
-                          rows->item_bytes[c], found, count, rows->to[c] + rows->written * rows->item_bytes[c]);
+            const int item_bytes = rows->item_bytes[c];
+            sj_gather_run(from->addresses[c * from->run_count + runs->run], from->run_rows[runs->run], item_bytes, found,
+                          count, rows->to[c] + rows->written * item_bytes);
         }
-        for (int64_t at = 0; at < count; at++) {
-            sj_add_stretch(rows, probes[at], 1);
-        }
+        sj_add_stretches(rows, probes, count, (int32_t)runs->slice_begin);
         rows->written += count;
     }
 }
@@ -414,15 +416,11 @@ static int match_pairs(sj_runs *runs, const sj_run_columns *from, sj_match_rows 
 int sj_runs_match(sj_runs *runs, const sj_run_columns *from, sj_match_rows *rows)
 {
     do {
-        rows->first_probe = (int32_t)runs->slice_begin;
         while (runs->run < runs->run_count && runs->probe_count > 0) {
             if (runs->work == WORK_NONE && enter_run(runs)) {
                 return -1;
             }
-            rows->columns = from->addresses + runs->run;
-            rows->column_step = from->run_count;
-            if (runs->work == WORK_BUCKETS ? runs->bucket_match(&runs->bucket_probe, rows)
-                                           : match_pairs(runs, from, rows)) {
+            if (match_run(runs, from, rows)) {
                 return 0;
             }
             leave_run(runs);

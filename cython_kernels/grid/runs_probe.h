@@ -8,8 +8,8 @@
 #ifndef SJ_RUNS_PROBE_H
 #define SJ_RUNS_PROBE_H
 
-#include "bucket/bucket_matches.h"
-#include "grid/grid.h"
+#include "bucket/bucket_grid.h"
+#include "gather/match_rows.h"
 
 /* Up to so many pairs a run is scanned, whatever its order. For a single probe it is up to so many rows: alone it finds
  * its place in less time. */
@@ -62,7 +62,6 @@ typedef struct {
     sj_scan_count scan_count;
     sj_grid_count grid_count;
     sj_bucket_count bucket_count;
-    sj_bucket_match bucket_match;
     int64_t run; /* the run in work */
     int work;    /* what is done with it: nothing yet, scan, grid or bucket grid */
     sj_scan scan;

@@ -43,7 +43,6 @@ cdef extern from "grid/runs_probe.h" nogil:
         sj_scan_count scan_count
         sj_grid_count grid_count
         sj_bucket_count bucket_count
-        sj_bucket_match bucket_match
         int64_t candidates
 
     int sj_runs_begin(sj_runs *runs, int conditions)
@@ -204,7 +203,6 @@ cdef class RunsProbe:
                 raise _error("slice_probes is out of range", "slice_probes", "1 or more, or None")
         runs.scan_fill, runs.grid_fill, runs.bucket_fill = chosen.scan_fill, chosen.grid_fill, chosen.bucket_fill
         runs.scan_count, runs.grid_count, runs.bucket_count = chosen.scan_count, chosen.grid_count, chosen.bucket_count
-        runs.bucket_match = chosen.bucket_match
         runs.run_count = len(indexes)
         runs.last_rows = last_rows
         runs.indexes = <const sj_run_index **>calloc(runs.run_count + 1, sizeof(void *))

@@ -213,6 +213,24 @@ SJ_INLINE void sj_prepare_sorted(const sj_band *band, int64_t index, int sorted,
     }
 }
 
+/* Prepares condition `c` of the integers of probe `index`; returns whether any right values can match it. */
+SJ_INLINE int sj_prepare_int(const sj_band *band, int64_t index, int c, sj_probe *probe)
+{
+    const int64_t value = band->int_left[c][index];
+    const int64_t lo = (int64_t)band->int_lo[c].low, hi = (int64_t)band->int_hi[c].low;
+    int64_t smallest, largest;
+    if ((lo < 0 ? -1 : 0) == band->int_lo[c].high && (hi < 0 ? -1 : 0) == band->int_hi[c].high &&
+        !__builtin_sub_overflow(value, hi, &smallest) && !__builtin_sub_overflow(value, lo, &largest)) {
+        probe->smallest[c] = smallest;
+        probe->largest[c] = largest;
+        return smallest <= largest;
+    }
+    const sj_int128 wide_smallest = value - sj_widen(band->int_hi[c]), wide_largest = value - sj_widen(band->int_lo[c]);
+    probe->smallest[c] = sj_saturate(wide_smallest);
+    probe->largest[c] = sj_saturate(wide_largest);
+    return wide_smallest <= INT64_MAX && wide_largest >= INT64_MIN && wide_smallest <= wide_largest;
+}
+
 /* Prepares probe `index`; returns whether any right values can match it. */
 SJ_INLINE int sj_prepare(const sj_band *band, int64_t index, sj_probe *probe)
 {
@@ -222,12 +240,7 @@ SJ_INLINE int sj_prepare(const sj_band *band, int64_t index, sj_probe *probe)
         alive &= value == value;
     }
     for (int c = 0; c < band->int_count; c++) {
-        const sj_int128 left = band->int_left[c][index];
-        const sj_int128 smallest = left - sj_widen(band->int_hi[c]);
-        const sj_int128 largest = left - sj_widen(band->int_lo[c]);
-        alive &= smallest <= INT64_MAX && largest >= INT64_MIN && smallest <= largest;
-        probe->smallest[c] = sj_saturate(smallest);
-        probe->largest[c] = sj_saturate(largest);
+        alive &= sj_prepare_int(band, index, c, probe);
     }
     return alive;
 }

@@ -21,16 +21,26 @@ typedef struct {
     int64_t capacity;
 } row_output;
 
+SJ_INLINE void float_bounds_load(lane_bounds *bounds, const sj_probe *probe, int c)
+{
+    bounds->left[c] = float_all(probe->left[c]);
+    bounds->lo[c] = float_all(probe->lo[c]);
+    bounds->hi[c] = float_all(probe->hi[c]);
+}
+
+SJ_INLINE void int_bounds_load(lane_bounds *bounds, const sj_probe *probe, int c)
+{
+    bounds->smallest[c] = int_all(probe->smallest[c]);
+    bounds->largest[c] = int_all(probe->largest[c]);
+}
+
 SJ_INLINE void bounds_load(lane_bounds *bounds, const sj_probe *probe, int float_count, int int_count)
 {
     for (int c = 0; c < float_count; c++) {
-        bounds->left[c] = float_all(probe->left[c]);
-        bounds->lo[c] = float_all(probe->lo[c]);
-        bounds->hi[c] = float_all(probe->hi[c]);
+        float_bounds_load(bounds, probe, c);
     }
     for (int c = 0; c < int_count; c++) {
-        bounds->smallest[c] = int_all(probe->smallest[c]);
-        bounds->largest[c] = int_all(probe->largest[c]);
+        int_bounds_load(bounds, probe, c);
     }
 }
 

@@ -4,6 +4,8 @@
 #include <cpuid.h>
 #endif
 
+uint8_t sj_set_bits[256][8];
+
 static sj_implementation implementations[3];
 static int implementation_count;
 static sj_cpu_feature features[8];
@@ -14,7 +16,7 @@ static int feature_count;
         const sj_implementation entry = {#NAME, sj_scan_fill_##NAME, sj_grid_fill_##NAME,                 \
                                          sj_scan_roof_##NAME, sj_bucket_fill_##NAME, sj_near_fill_##NAME, \
                                          sj_scan_count_##NAME, sj_grid_count_##NAME,                      \
-                                         sj_bucket_count_##NAME, sj_fold_##NAME, sj_bucket_match_##NAME}; \
+                                         sj_bucket_count_##NAME, sj_fold_##NAME};                         \
         implementations[implementation_count++] = entry;                                                  \
     } while (0)
 
@@ -70,8 +72,21 @@ static void add_wide_implementations(void)
 }
 #endif
 
+static void list_set_bits(void)
+{
+    for (unsigned byte = 0; byte < 256; byte++) {
+        int count = 0;
+        for (unsigned bit = 0; bit < 8; bit++) {
+            if (byte >> bit & 1) {
+                sj_set_bits[byte][count++] = (uint8_t)bit;
+            }
+        }
+    }
+}
+
 void sj_dispatch_init(void)
 {
+    list_set_bits();
     implementation_count = 0;
     feature_count = 0;
     SJ_ADD(scalar);

@@ -3,7 +3,7 @@
 #define SJ_DISPATCH_H
 
 #include "scan/band.h"
-#include "bucket/bucket_matches.h"
+#include "bucket/bucket_grid.h"
 #include "globe/near_places.h"
 #include "sums/partner_sums.h"
 
@@ -18,13 +18,15 @@ typedef struct {
     sj_grid_count grid_count;
     sj_bucket_count bucket_count;
     void (*fold)(sj_partner_sums *sums);
-    sj_bucket_match bucket_match;
 } sj_implementation;
 
 typedef struct {
     const char *name;
     int present;
 } sj_cpu_feature;
+
+/* Of each byte the numbers of the bits that are set, ascending, then zeros. */
+extern uint8_t sj_set_bits[256][8];
 
 void sj_dispatch_init(void);
 int sj_implementation_count(void);

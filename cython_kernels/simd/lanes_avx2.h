@@ -7,15 +7,16 @@
 #define SJ_LANES_AVX2_H
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,popcnt,bmi"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,popcnt,bmi,bmi2"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,popcnt,bmi")
+#pragma GCC target("avx2,popcnt,bmi,bmi2")
 #endif
 
 #include <immintrin.h>
 
 #include "scan/band.h"
+#include "simd/dispatch.h"
 
 #define LANES 4
 #define NAME(base) base##_avx2
@@ -149,6 +150,42 @@ SJ_INLINE lane_int int_least(lane_int least, lane_int values, unsigned bits)
     return _mm256_blendv_epi8(least, values, smaller);
 }
 
+/* Bit n of the four below: whether item n of sixteen is within lowest..highest. */
+SJ_INLINE unsigned narrow_floats_within(const float *from, float lowest, float highest)
+{
+    unsigned bits = 0;
+    for (int n = 0; n < 16; n += 8) {
+        const __m256 values = _mm256_loadu_ps(from + n);
+        const __m256 large_enough = _mm256_cmp_ps(values, _mm256_set1_ps(lowest), _CMP_GE_OQ);
+        const __m256 small_enough = _mm256_cmp_ps(values, _mm256_set1_ps(highest), _CMP_LE_OQ);
+        bits |= (unsigned)_mm256_movemask_ps(_mm256_and_ps(large_enough, small_enough)) << n;
+    }
+    return bits;
+}
+
+SJ_INLINE unsigned narrow_ints_within(const int32_t *from, int32_t lowest, int32_t highest)
+{
+    unsigned outside = 0;
+    for (int n = 0; n < 16; n += 8) {
+        const __m256i values = _mm256_loadu_si256((const __m256i *)(from + n));
+        const __m256i too_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(lowest), values);
+        const __m256i too_large = _mm256_cmpgt_epi32(values, _mm256_set1_epi32(highest));
+        outside |= (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_or_si256(too_small, too_large))) << n;
+    }
+    return ~outside;
+}
+
+SJ_INLINE unsigned ints_within(const int64_t *from, lane_int smallest, lane_int largest)
+{
+    unsigned outside = 0;
+    for (int n = 0; n < 16; n += LANES) {
+        const __m256i values = int_load(from + n);
+        const __m256i too_small = _mm256_cmpgt_epi64(smallest, values), too_large = _mm256_cmpgt_epi64(values, largest);
+        outside |= (unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(_mm256_or_si256(too_small, too_large))) << n;
+    }
+    return ~outside;
+}
+
 SJ_INLINE lane_mask mask_all(void) { return _mm256_castsi256_pd(_mm256_set1_epi64x(-1)); }
 SJ_INLINE unsigned mask_bits(lane_mask mask) { return (unsigned)_mm256_movemask_pd(mask); }
 
@@ -265,18 +302,21 @@ SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *ou
     return emit_rows(bits, rows, probe_id, out_probe, out_row);
 }
 
-/* The same for the sixteen rows of a ring: bit n stands for row `row + (first + n) % 16`. */
+/* The same for the sixteen rows of a ring: bit n stands for row `row + (first + n) % 16`. All sixteen may be written. */
 SJ_INLINE int64_t emit_chunk(unsigned bits, int64_t row, int first, int32_t probe_id, int32_t *out_probe,
                              int32_t *out_row)
 {
-    int64_t written = 0;
-    for (int n = 0; n < 16; n += LANES) {
-        const __m128i lanes = _mm_add_epi32(_mm_set1_epi32(first + n), _mm_setr_epi32(0, 1, 2, 3));
-        const __m128i ring = _mm_and_si128(lanes, _mm_set1_epi32(15));
-        const __m128i rows = _mm_add_epi32(_mm_set1_epi32((int32_t)row), ring);
-        written += emit_rows(bits >> n & 15, rows, probe_id, out_probe + written, out_row + written);
-    }
-    return written;
+    const int64_t before = bits_set(bits & 255);
+    const __m256i rows = _mm256_set1_epi32((int32_t)row), ring = _mm256_set1_epi32(15);
+    const __m256i low = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)sj_set_bits[bits & 255]));
+    const __m256i high = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)sj_set_bits[bits >> 8]));
+    const __m256i low_lanes = _mm256_and_si256(_mm256_add_epi32(low, _mm256_set1_epi32(first)), ring);
+    const __m256i high_lanes = _mm256_and_si256(_mm256_add_epi32(high, _mm256_set1_epi32(first + 8)), ring);
+    _mm256_storeu_si256((__m256i *)out_row, _mm256_add_epi32(rows, low_lanes));
+    _mm256_storeu_si256((__m256i *)(out_row + before), _mm256_add_epi32(rows, high_lanes));
+    _mm256_storeu_si256((__m256i *)out_probe, _mm256_set1_epi32(probe_id));
+    _mm256_storeu_si256((__m256i *)(out_probe + 8), _mm256_set1_epi32(probe_id));
+    return before + bits_set(bits >> 8);
 }
 
 #endif

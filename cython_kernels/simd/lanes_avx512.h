@@ -8,10 +8,10 @@
 #define SJ_LANES_AVX512_H
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,popcnt,bmi"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,popcnt,bmi,bmi2"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,popcnt,bmi")
+#pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,popcnt,bmi,bmi2")
 #endif
 
 #include <immintrin.h>
@@ -98,6 +98,32 @@ SJ_INLINE lane_int int_lower(lane_int values) { return _mm512_and_si512(values, 
 SJ_INLINE lane_int int_least(lane_int least, lane_int values, unsigned bits)
 {
     return _mm512_mask_min_epi64(least, (__mmask8)bits, least, values);
+}
+
+/* Bit n of the three below: whether item n of sixteen is within lowest..highest. */
+SJ_INLINE unsigned narrow_floats_within(const float *from, float lowest, float highest)
+{
+    const __m512 values = _mm512_loadu_ps(from);
+    const __mmask16 large_enough = _mm512_cmp_ps_mask(values, _mm512_set1_ps(lowest), _CMP_GE_OQ);
+    return _mm512_mask_cmp_ps_mask(large_enough, values, _mm512_set1_ps(highest), _CMP_LE_OQ);
+}
+
+SJ_INLINE unsigned narrow_ints_within(const int32_t *from, int32_t lowest, int32_t highest)
+{
+    const __m512i values = _mm512_loadu_si512(from);
+    const __mmask16 large_enough = _mm512_cmpge_epi32_mask(values, _mm512_set1_epi32(lowest));
+    return _mm512_mask_cmple_epi32_mask(large_enough, values, _mm512_set1_epi32(highest));
+}
+
+SJ_INLINE unsigned ints_within(const int64_t *from, lane_int smallest, lane_int largest)
+{
+    unsigned bits = 0;
+    for (int n = 0; n < 16; n += LANES) {
+        const __m512i values = int_load(from + n);
+        const __mmask8 large_enough = _mm512_cmpge_epi64_mask(values, smallest);
+        bits |= (unsigned)_mm512_mask_cmple_epi64_mask(large_enough, values, largest) << n;
+    }
+    return bits;
 }
 
 SJ_INLINE lane_mask mask_all(void) { return 0xff; }

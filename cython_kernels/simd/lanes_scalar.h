@@ -58,6 +58,29 @@ SJ_INLINE lane_int int_least(lane_int least, lane_int value, unsigned bits)
     return bits && value < least ? value : least;
 }
 
+/* Bit n of the three below: whether item n of sixteen is within lowest..highest. */
+#define SIXTEEN_WITHIN(from, lowest, highest)                                     \
+    unsigned bits = 0;                                                            \
+    for (int n = 0; n < 16; n++) {                                                \
+        bits |= (unsigned)((from[n] >= (lowest)) & (from[n] <= (highest))) << n;  \
+    }                                                                             \
+    return bits;
+
+SJ_INLINE unsigned narrow_floats_within(const float *from, float lowest, float highest)
+{
+    SIXTEEN_WITHIN(from, lowest, highest)
+}
+
+SJ_INLINE unsigned narrow_ints_within(const int32_t *from, int32_t lowest, int32_t highest)
+{
+    SIXTEEN_WITHIN(from, lowest, highest)
+}
+
+SJ_INLINE unsigned ints_within(const int64_t *from, lane_int smallest, lane_int largest)
+{
+    SIXTEEN_WITHIN(from, smallest, largest)
+}
+
 SJ_INLINE lane_mask mask_all(void) { return 1; }
 SJ_INLINE unsigned mask_bits(lane_mask mask) { return mask; }
 

@@ -90,21 +90,52 @@ NUMBERS = [-(2**63), -(2**63) + 1, -3, -1, 0, 1, 2, 3, 2**63 - 2, 2**63 - 1]
     width=st.sampled_from([0.5, 3.0, 1e-290, 1e300]),
     int_width=st.sampled_from([1, 5, 2**62, 2**63 - 1]),
     served=st.sampled_from([(1, 2), (-1, 2), (1, -1), (-1, -1)]),
+    is_narrow=st.booleans(),
 )
-def test_extremes(floats, probes, band, reach, width, int_width, served):
+def test_extremes(floats, probes, band, reach, width, int_width, served, is_narrow):
+    kinds = ("i8", "f4", "i4") if is_narrow else ("i8", "f8", "i8")
     kept = [np.arange(len(floats)), np.array([pair[0] for pair in floats]), np.array([pair[1] for pair in floats])]
+    if is_narrow:
+        with np.errstate(over="ignore"):
+            kept[1], kept[2] = kept[1].astype(np.float32), np.clip(kept[2], -(2**31), 2**31 - 1).astype(np.int32)
+    wide_kept = [wide(column) for column in kept]
     left = [np.zeros(len(probes), np.int64), np.array([p[0] for p in probes]), np.array([p[1] for p in probes])]
     lo, hi = [-1000, band[0], reach[0]], [1000, band[1], reach[1]]
     answers = []
     for kernel in KERNELS:
-        grid = grid_of(kernel.module, ("i8", "f8", "i8"), [(True, width), (False, int_width)])
+        grid = grid_of(kernel.module, kinds, [(True, width), (False, int_width)])
         inserted(grid, kept, (1, 2))
         index = kernel.module.BucketIndex(grid, grid.columns, lo, hi, keys=served)
         found, _ = drained(kernel, left, index)
         mine = sorted((probe, int(grid.columns[0][row])) for probe, row in found)
-        assert mine == matches(left, kept, lo, hi), kernel.name
+        assert mine == matches(left, wide_kept, lo, hi), kernel.name
         answers.append(found)
     assert all(answer == answers[0] for answer in answers)
+
+
+@QUICK
+@given(
+    left=st.one_of(st.floats(-1e6, 1e6), st.floats(width=64)),
+    band=st.tuples(st.floats(width=64), st.floats(width=64)).filter(lambda ends: ends[0] <= ends[1]),
+    near=st.integers(0, 10_000),
+)
+def test_float32_rows_at_the_ends_of_a_band(left, band, near):
+    """The rows are the float32 around both ends, where float64 and float32 round differently."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        ends = [np.float32(left - end) for end in band]
+        values = [end for end in ends if np.isfinite(end)]
+        for toward in np.array([-np.inf, np.inf], dtype=np.float32):
+            values += (once := [np.nextafter(end, toward) for end in ends])
+            values += [np.nextafter(end, toward) for end in once]
+        values += [np.float32(near), np.float32(-0.0), np.float32(np.inf), np.float32(np.nan)]
+    kept = [np.arange(len(values)), np.array(values, dtype=np.float32)]
+    for kernel in KERNELS:
+        grid = grid_of(kernel.module, ("i8", "f4"), [(True, 1.0)])
+        inserted(grid, kept, (1,))
+        index = kernel.module.BucketIndex(grid, grid.columns[1:], [band[0]], [band[1]], keys=(0,))
+        found, _ = drained(kernel, [np.array([left])], index)
+        mine = sorted((probe, int(grid.columns[0][row])) for probe, row in found)
+        assert mine == matches([np.array([left])], [wide(kept[1])], [band[0]], [band[1]]), kernel.name
 
 
 @QUICK
