@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamjoin_ds.delta.table_state import EVENT_TIME
 from streamjoin_ds.errors import FileFormatError, FileMissingError, StreamJoinError
-from streamjoin_ds.source.delta.delta_feed import table_path, table_schema, with_table
+from streamjoin_ds.source.delta.delta_feed import holds_matches, table_path, table_schema, with_table
 from streamjoin_ds.source.files.file_names import COMPRESSIONS, compression_of, format_of, refuse_foreign
 from streamjoin_ds.source.files.inner_records import message_records
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
@@ -101,6 +101,7 @@ def samples_of(stream: Stream) -> list[Sample]:
         return [Sample({}, {}, {"what": f"the generator {stream.source.name}"})]
     if stream.is_topic:
         return _of_topic(stream)
+    is_said = isinstance(stream.source, DeltaRows) and stream.source.format != "auto"
     if table_path(stream) is not None:  # the matches of a join are read by their own time, which nobody has to know
         found = with_table(replace(stream, time=EVENT_TIME))
         stream = found if found.reads_results else replace(found, time=stream.time)
@@ -109,7 +110,8 @@ def samples_of(stream: Stream) -> list[Sample]:
         assert isinstance(stream.source, DeltaRows)
         schema = table_schema(stream, table)
         what = "the results of a join, a Delta table" if stream.reads_results else "a Delta table"
-        options = {"format": "results"} if stream.reads_results else {}
+        is_needed = stream.reads_results or (is_said and holds_matches(table))  # else a table is read so by itself
+        options = {"format": stream.source.format} if is_needed else {}
         return [Sample(options, _values(stream, schema), {"what": what})]
     return _of_files(stream)
 

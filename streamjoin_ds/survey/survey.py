@@ -453,12 +453,14 @@ def _surveyed(stream: Stream, found: _Trial, failed: Sequence[tuple[str, str]], 
         for column in columns
         if isinstance(column.least, (int, float)) and column.least in _SENTINELS
     ]
+    given = given_options_of(read)
+    needed = {name: value for name, value in found.sample.options.items() if name not in given}
     return Survey(
         stream.name,
         _location(read),
         found.sample.words,
         read,
-        given_options_of(read),
+        {**given, **needed},
         found.clock,
         columns,
         order,

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin_ds import JoinEngine, Stream, look
+from streamjoin_ds import DeltaRows, JoinEngine, Stream, look
 from streamjoin_ds.cli.main import group
 from streamjoin_ds.errors import FileFormatError
 from streamjoin_ds.request.join_keys import read_join_file
@@ -478,6 +478,8 @@ def test_delta_tables_are_looked_at_by_the_columns_that_they_have(tmp_path: Path
 def test_the_matches_of_a_join_are_told_apart_from_other_tables(tmp_path: Path) -> None:
     commit(tmp_path, SOME, 10, 0)
     assert look(str(tmp_path)).surveys[0].options == {"time": "event_time", "format": "results"}
+    as_versions = look(DeltaRows(str(tmp_path))).surveys[0].options
+    assert (as_versions["time"], as_versions["format"]) == ("event_time", "delta")
 
 
 def test_json_in_the_frame_of_a_registry_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from streamjoin_ds.spec.member.source import DeltaRows, given_options
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.time_zone import OrderedTimes, SeenTimes, in_order
 
-__all__ = ["DeltaFeed", "table_path", "table_schema", "with_table"]
+__all__ = ["DeltaFeed", "holds_matches", "table_path", "table_schema", "with_table"]
 
 
 def table_path(stream: Stream) -> str | None:
@@ -86,8 +86,7 @@ def with_table(stream: Stream) -> Stream:
             # The delimiter may be given to all streams at once.
             if name != "delimiter" and not (name == "partition_by" and source.device_columns):
                 raise _refused(stream.name, name)
-    state = TableState(path)
-    if JOIN_ID_KEY not in state.configuration or EVENT_TIME not in state.columns().schema.names:
+    if not holds_matches(path):
         return replace(stream, source=_rows_of(source, "delta"))
     given = [name for name in given_options(source) if name not in ("format", "delimiter")]
     if stream.time != EVENT_TIME:
@@ -98,6 +97,12 @@ def with_table(stream: Stream) -> Stream:
         hint = f"{left_out}set time={EVENT_TIME}; or set format=delta, to read rows as versions added them"
         raise ArgumentError(msg, name=given[0], hint=hint)
     return replace(stream, source=_rows_of(source, "results"))
+
+
+def holds_matches(path: str) -> bool:
+    """Whether a Delta table holds the matches of a join."""
+    state = TableState(path)
+    return JOIN_ID_KEY in state.configuration and EVENT_TIME in state.columns().schema.names
 
 
 def _rows_of(source: Files | DeltaRows, form: str) -> DeltaRows:
