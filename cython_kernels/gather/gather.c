@@ -10,15 +10,24 @@
 #define FAR_BYTES (1 << 20)
 #define FAR_ROWS 256
 
+#define COPY_ROW(item_bytes, row) \
+    memcpy(out + (row) * (item_bytes), column + (int64_t)order[row] * (item_bytes), (item_bytes))
+
 /* The prefetched address is computed as an integer, because nobody has checked yet that the row exists. */
 #define COPY(item_bytes)                                                                                   \
     for (; row < far_to; row++) {                                                                          \
         const uintptr_t far = (uintptr_t)column + (uintptr_t)((int64_t)order[row + FAR_ROWS] * (item_bytes)); \
         __builtin_prefetch((const void *)far);                                                             \
-        memcpy(out + row * (item_bytes), column + (int64_t)order[row] * (item_bytes), (item_bytes));       \
+        COPY_ROW(item_bytes, row);                                                                         \
+    }                                                                                                      \
+    for (; row + 4 <= to; row += 4) {                                                                      \
+        COPY_ROW(item_bytes, row);                                                                         \
+        COPY_ROW(item_bytes, row + 1);                                                                     \
+        COPY_ROW(item_bytes, row + 2);                                                                     \
+        COPY_ROW(item_bytes, row + 3);                                                                     \
     }                                                                                                      \
     for (; row < to; row++) {                                                                              \
-        memcpy(out + row * (item_bytes), column + (int64_t)order[row] * (item_bytes), (item_bytes));       \
+        COPY_ROW(item_bytes, row);                                                                         \
     }
 
 /* Copies the checked rows order[from:to] of a column of `rows` rows; `order` goes on to `count`. */

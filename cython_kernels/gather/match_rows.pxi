@@ -4,20 +4,15 @@ cdef extern from "gather/match_rows.h" nogil:
     enum: SJ_MATCH_SLACK
 
     ctypedef struct sj_match_rows:
-        int64_t column_count
-        const int *item_bytes
-        unsigned char **to
+        unsigned char **window_to
+        const sj_run_columns *own
+        const sj_selection *probes
+        unsigned char **own_to
+        int64_t *greatest
         int64_t capacity
         int64_t written
-        int32_t *probes
-        int32_t *lengths
-        int64_t stretches
 
-    int sj_runs_match(sj_runs *runs, const sj_run_columns *source, sj_match_rows *rows)
-    int sj_spread_probes(const sj_run_columns *source, const sj_selection *probes, const sj_match_rows *stretches,
-                         unsigned char **outs)
-    void sj_spread_greatest(const sj_run_columns *source, const sj_selection *probes, const sj_match_rows *stretches,
-                            const int64_t *window, int64_t *to)
+    int sj_runs_match(sj_runs *runs, const sj_run_columns *window, sj_match_rows *rows)
 
 
 MATCH_SLACK = SJ_MATCH_SLACK
@@ -32,14 +27,11 @@ cdef class Matching(Task):
     cdef RunColumns _own
     cdef sj_selection _probes
     cdef sj_match_rows _matches
-    cdef unsigned char **_own_outs
     cdef unsigned char **_outs  # addresses of all columns; NULL: only the greatest is made of it
-    cdef int64_t _greatest
     cdef int _status
 
     def __dealloc__(self):
         free(self._outs)
-        free(self._matches.probes)
 
     cdef int _begin(self, ArrowRows to, RunsProbe probing, int part, RunColumns window, own_part) except -1:
         cdef int64_t column, run
@@ -64,21 +56,18 @@ cdef class Matching(Task):
         if probing._busy:
             raise _error("another thread is filling from this object", "fill", "one object per thread")
         self._outs = <unsigned char **>calloc(form._column_count, sizeof(void *))
-        self._matches.capacity = to._count - SJ_MATCH_SLACK
-        self._matches.probes = <int32_t *>malloc(2 * self._matches.capacity * sizeof(int32_t))
-        if self._outs == NULL or self._matches.probes == NULL:
+        if self._outs == NULL:
             raise MemoryError
-        self._matches.lengths = self._matches.probes + self._matches.capacity
         for column in range(form._column_count):
             self._outs[column] = sj_rows_column(to._rows, column)
-        column = form._firsts[1 - part]
-        if not to._exports(column):
-            self._outs[column] = NULL  # nobody asks for the probes' times beside the greatest
-        self._matches.column_count = window._columns.column_count
-        self._matches.item_bytes = window._columns.item_bytes
-        self._matches.to = self._outs + form._firsts[part]
-        self._own_outs = self._outs + form._firsts[1 - part]
-        self._greatest = form._column_count - 1
+        for column in (form._firsts[0], form._firsts[1]):
+            if not to._exports(column):
+                self._outs[column] = NULL  # nobody asks for times beside the greatest
+        self._matches.window_to = self._outs + form._firsts[part]
+        self._matches.own, self._matches.probes = &self._own._columns, &self._probes
+        self._matches.own_to = self._outs + form._firsts[1 - part]
+        self._matches.greatest = <int64_t *>self._outs[form._column_count - 1]
+        self._matches.capacity = to._count - SJ_MATCH_SLACK
         self._to, self._probing, self._window = to, probing, window
         self._kept = own_part
         probing._busy = probing._is_begun = True
@@ -87,11 +76,6 @@ cdef class Matching(Task):
     cdef void _work(self) noexcept nogil:
         self._status = sj_runs_match(&self._probing._runs, &self._window._columns, &self._matches)
         if self._status == 0:
-            self._status = 2 * sj_spread_probes(&self._own._columns, &self._probes, &self._matches,
-                                                self._own_outs)
-        if self._status == 0:
-            sj_spread_greatest(&self._own._columns, &self._probes, &self._matches,
-                               <const int64_t *>self._matches.to[0], <int64_t *>self._outs[self._greatest])
             self._status = self._to._cut(self._matches.written)
 
     cdef object _done(self):

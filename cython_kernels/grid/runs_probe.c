@@ -387,43 +387,39 @@ int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int32_
     return written;
 }
 
-enum { HELD_PAIRS = 1024 }; /* they, and most of what the probing read to find them, are in cache as rows are copied */
-
-/* Copies the rows of the run in work. Returns whether room ran out. */
-static int match_run(sj_runs *runs, const sj_run_columns *from, sj_match_rows *rows)
+/* Returns a bit for each of the window's columns: whether the probing of the run in work reads it. */
+static uint64_t read_columns(const sj_runs *runs, const sj_run_columns *window)
 {
-    int32_t probes[HELD_PAIRS], found[HELD_PAIRS];
-    for (;;) {
-        const int64_t left = rows->capacity - rows->written;
-        const int64_t room = left < HELD_PAIRS ? left : HELD_PAIRS;
-        if (room < SJ_MIN_CAPACITY) {
-            return 1;
+    const sj_run_index *index = runs->indexes[runs->run];
+    uint64_t read = 0;
+    for (int64_t column = 0; index->bucket_grid && column < window->column_count && column < 64; column++) {
+        const void *items = window->addresses[column * window->run_count + runs->run];
+        for (int c = 0; c < index->bucket_columns.conditions; c++) {
+            read |= (uint64_t)(index->bucket_columns.right[c] == items) << column;
         }
-        const int64_t count = fill_run(runs, probes, found, room);
-        if (!count) {
-            return 0;
-        }
-        for (int64_t c = 0; c < rows->column_count; c++) {
-            const int item_bytes = rows->item_bytes[c];
-            sj_gather_run(from->addresses[c * from->run_count + runs->run], from->run_rows[runs->run], item_bytes, found,
-                          count, rows->to[c] + rows->written * item_bytes);
-        }
-        sj_add_stretches(rows, probes, count, (int32_t)runs->slice_begin);
-        rows->written += count;
     }
+    return read;
 }
 
-int sj_runs_match(sj_runs *runs, const sj_run_columns *from, sj_match_rows *rows)
+int sj_runs_match(sj_runs *runs, const sj_run_columns *window, sj_match_rows *rows)
 {
+    int32_t probes[SJ_LISTED_PAIRS], found[SJ_LISTED_PAIRS];
     do {
         while (runs->run < runs->run_count && runs->probe_count > 0) {
             if (runs->work == WORK_NONE && enter_run(runs)) {
                 return -1;
             }
-            if (match_run(runs, from, rows)) {
+            const int64_t left = rows->capacity - rows->written;
+            if (left < SJ_MIN_CAPACITY) {
                 return 0;
             }
-            leave_run(runs);
+            const int64_t count = fill_run(runs, probes, found, left < SJ_LISTED_PAIRS ? left : SJ_LISTED_PAIRS);
+            if (!count) {
+                leave_run(runs);
+            } else if (sj_make_rows(rows, window, runs->run, read_columns(runs, window), found, probes,
+                                    (int32_t)runs->slice_begin, count)) {
+                return -2;
+            }
         }
     } while (next_slice(runs));
     return 0;

@@ -96,8 +96,8 @@ int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int32_
  * Nothing was written before. -1: no memory. */
 int sj_runs_count(sj_runs *runs, int64_t *counts, sj_partner_sums *sums);
 
-/* Writes the rows of the next matches, in the order of the pairs; the caller has set all but the columns of the window,
- * and gives these run by run. It stops where there are no more, or room runs out. -1: no memory. */
-int sj_runs_match(sj_runs *runs, const sj_run_columns *from, sj_match_rows *rows);
+/* Makes the rows of the next matches, in the order of the pairs. It stops where there are no more, or room runs out. -1: no
+ * memory. -2: a probe lies outside its run. */
+int sj_runs_match(sj_runs *runs, const sj_run_columns *window, sj_match_rows *rows);
 
 #endif
