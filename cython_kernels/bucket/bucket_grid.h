@@ -66,7 +66,7 @@ typedef struct {
     int32_t chunk; /* SJ_NO_CHUNK: no more */
 } sj_chunk_span;
 
-/* The conditions of a band over a grid's columns, in the order in which they are tested. */
+/* The conditions of a band over a grid's columns. Those on items of one kind are tested in this order. */
 typedef struct {
     int conditions;
     int is_float[SJ_MAX_CONDITIONS];

@@ -23,7 +23,7 @@ cdef class BucketIndex(RunIndex):
         memset(&self._index, 0, sizeof(self._index))
         self._kept = [owner]
         self._index.conditions = columns.conditions = len(right)
-        # The conditions that serve the grid's keys are tested first: they leave the fewest rows.
+        # Of the conditions on items of one kind, those that serve the grid's keys come first: they leave fewest rows.
         order = list(served)
         order += [number for number in range(len(right)) if number not in order]
         for place, number in enumerate(order):

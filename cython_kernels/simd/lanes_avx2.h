@@ -32,11 +32,6 @@ SJ_INLINE lane_int int_load(const int64_t *from) { return _mm256_loadu_si256((co
 
 SJ_INLINE lane_float float_load_narrow(const float *from) { return _mm256_cvtps_pd(_mm_loadu_ps(from)); }
 
-SJ_INLINE lane_int int_load_narrow(const int32_t *from)
-{
-    return _mm256_cvtepi32_epi64(_mm_loadu_si128((const __m128i *)from));
-}
-
 SJ_INLINE __m256i first_lanes(int64_t count)
 {
     return _mm256_cmpgt_epi64(_mm256_set1_epi64x(count), _mm256_setr_epi64x(0, 1, 2, 3));
@@ -288,18 +283,13 @@ static const uint8_t front_of[16][16] __attribute__((aligned(16), unused)) = {
 SJ_INLINE int64_t bits_set(unsigned bits) { return __builtin_popcount(bits); }
 
 /* Writes four items, whatever the number of matches: the caller keeps room for them. */
-SJ_INLINE int64_t emit_rows(unsigned bits, __m128i rows, int32_t probe_id, int32_t *out_probe, int32_t *out_row)
+SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_row)
 {
     const __m128i front = _mm_load_si128((const __m128i *)front_of[bits]);
+    const __m128i rows = _mm_add_epi32(_mm_set1_epi32((int32_t)row), _mm_setr_epi32(0, 1, 2, 3));
     _mm_storeu_si128((__m128i *)out_row, _mm_shuffle_epi8(rows, front));
     _mm_storeu_si128((__m128i *)out_probe, _mm_set1_epi32(probe_id));
     return bits_set(bits);
-}
-
-SJ_INLINE int64_t emit(unsigned bits, int64_t row, int32_t probe_id, int32_t *out_probe, int32_t *out_row)
-{
-    const __m128i rows = _mm_add_epi32(_mm_set1_epi32((int32_t)row), _mm_setr_epi32(0, 1, 2, 3));
-    return emit_rows(bits, rows, probe_id, out_probe, out_row);
 }
 
 /* The same for the sixteen rows of a ring: bit n stands for row `row + (first + n) % 16`. All sixteen may be written. */

@@ -32,11 +32,6 @@ SJ_INLINE lane_int int_load(const int64_t *from) { return _mm512_loadu_si512(fro
 
 SJ_INLINE lane_float float_load_narrow(const float *from) { return _mm512_cvtps_pd(_mm256_loadu_ps(from)); }
 
-SJ_INLINE lane_int int_load_narrow(const int32_t *from)
-{
-    return _mm512_cvtepi32_epi64(_mm256_loadu_si256((const __m256i *)from));
-}
-
 SJ_INLINE lane_float float_load_some(const double *from, int64_t count)
 {
     return _mm512_maskz_loadu_pd((__mmask8)((1u << count) - 1), from);

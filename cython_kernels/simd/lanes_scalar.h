@@ -16,7 +16,6 @@ SJ_INLINE lane_int int_all(int64_t value) { return value; }
 SJ_INLINE lane_float float_load(const double *from) { return *from; }
 SJ_INLINE lane_int int_load(const int64_t *from) { return *from; }
 SJ_INLINE lane_float float_load_narrow(const float *from) { return *from; }
-SJ_INLINE lane_int int_load_narrow(const int32_t *from) { return *from; }
 SJ_INLINE lane_float float_load_some(const double *from, int64_t count) { return count > 0 ? *from : 0.0; }
 SJ_INLINE lane_int int_load_some(const int64_t *from, int64_t count) { return count > 0 ? *from : 0; }
 
