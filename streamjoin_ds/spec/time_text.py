@@ -41,7 +41,6 @@ __all__ = [
 ]
 
 _INTEGER = r"^[+-]?[0-9]{1,19}$"
-_WORD = r"^[A-Za-z]"  # no form of a time begins so
 _NUMBER = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?$"
 _ZONED = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 _DATED = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
@@ -59,6 +58,9 @@ _NEARLY_ISO = (
     (r"(:[0-9.]+) ?\[?(?:UTC|GMT|Z|utc|gmt|z)\]?$", r"\1Z"),  # 09:00:07 UTC
     (r"(:[0-9.]+) ([+-][0-9]{2}(?::?[0-9]{2})?)$", r"\1\2"),  # 09:00:07 +0000
 )
+_FINE_TYPES = NANOSECONDS, pa.timestamp("ns")  # with an offset, and without one
+_TYPES = {"us": (TIMESTAMP, pa.timestamp("us"), *_FINE_TYPES), "ns": _FINE_TYPES}
+_SAMPLE, _PART_ROWS = 9, 1024
 _MOST_START_US = INT64_MAX // 2000  # a start that nanoseconds hold
 _MOST_SHOWN = 60  # characters of a zone in a reason
 _FINE_FRACTION = {"us": r"(\.[0-9]{6})[0-9]+", "ns": r"(\.[0-9]{9})[0-9]+"}
@@ -370,7 +372,7 @@ def _nothing(count: int, finest: str) -> _Read:
     return _Read(np.zeros(count, np.int64), np.zeros(count, np.bool_), np.zeros(count, np.bool_), finest)
 
 
-def _put(found: _Read, places: np.ndarray, part: _Read) -> None:
+def _put(found: _Read, places: np.ndarray | slice, part: _Read) -> None:
     """Write times at their places."""
     found.ts[places], found.valid[places], found.local[places] = part.ts, part.valid, part.local
     if part.gap_s is not None:
@@ -404,36 +406,68 @@ def _formed(moments: Moments, finest: str) -> _Read:
 
 
 def _texts(texts: pa.Array, unit: str, finest: str) -> _Read:
-    utc, naive = (TIMESTAMP, pa.timestamp("us")) if finest == "us" else (NANOSECONDS, pa.timestamp("ns"))
-    # A cast that fails writes an error for each text, which takes as long as reading ten good ones.
-    if len(texts) and re.match(_WORD, texts[0].as_py() or ""):
-        return _beside_words(texts, unit, finest)
-    # Nearly every column is written in one way: then one cast reads it whole.
-    texts = _as_iso(texts, _rules_of((texts[0].as_py() or "").strip() if len(texts) else ""))
-    for kind in (utc, naive):
+    """Return the times of texts: of a column that is written in one way by one cast, of any other part by part."""
+    sample = texts.take(np.linspace(0, len(texts) - 1, _SAMPLE).astype(np.int64)).drop_null() if len(texts) else texts
+    read = _alike(texts, sample, unit, finest) if len(sample) else None
+    if read is not None:
+        return read
+    if len(texts) <= _PART_ROWS:
+        return _unlike(texts, unit, finest)
+    found = _nothing(len(texts), finest)
+    for begin in range(0, len(texts), _PART_ROWS):
+        part = texts[begin : begin + _PART_ROWS]
+        _put(found, slice(begin, begin + len(part)), _texts(part, unit, finest))
+    return found
+
+
+def _alike(texts: pa.Array, sample: pa.Array, unit: str, finest: str) -> _Read | None:
+    """Return the times of texts that are all written as a sample of them is; None where they are not.
+
+    What the sample cannot be is not tried with all: a cast that fails writes an error for each text, which takes as
+    long as reading thirty good ones.
+    """
+    first = sample[0].as_py()
+    if first != first.strip():
+        texts, sample = pc.utf8_trim_whitespace(texts), pc.utf8_trim_whitespace(sample)
+    kinds: Sequence[pa.DataType] = [pa.int64()]
+    if pc.all(pc.ascii_is_decimal(sample)).as_py():
+        if not pc.all(pc.ascii_is_decimal(texts)).as_py():  # Arrow takes hexadecimal digits, too
+            return None
+    elif re.match(_NUMBER, first):
+        kinds = [pa.float64()]
+        is_float = pc.and_not(pc.match_substring_regex(texts, _NUMBER), pc.match_substring_regex(texts, _INTEGER))
+        if not pc.all(is_float).as_py():  # an integer keeps digits that a float has not
+            return None
+    else:
+        kinds = _TYPES[finest]
+        rules = _rules_of(first.strip())
+        texts, sample = _as_iso(texts, rules), _as_iso(sample, rules)
+    for kind in kinds:
         try:
-            return _counted(texts.cast(kind), finest, finest)
-        except pa.ArrowInvalid:  # noqa: PERF203 - two turns at most, a whole column each
+            sample.cast(kind)
+            return _counted(texts.cast(kind), unit, finest)
+        except pa.ArrowInvalid:  # noqa: PERF203 - a whole column each
             continue
-    if pc.all(pc.match_substring_regex(texts, _INTEGER)).as_py():  # pc.all skips nulls
-        return _counted(_readable(texts, pa.int64()), unit, finest)
-    if pc.any(pc.match_substring_regex(texts, _WORD)).as_py():
-        return _beside_words(texts, unit, finest)
-    trimmed = _as_iso(pc.utf8_trim_whitespace(texts), [*_NEARLY_ISO, (_FINE_FRACTION[finest], r"\1")])
-    upper = pc.utf8_upper(trimmed)
-    integer = pc.match_substring_regex(upper, _INTEGER).fill_null(False)
-    number = pc.match_substring_regex(upper, _NUMBER).fill_null(False)
+    return None
+
+
+def _unlike(texts: pa.Array, unit: str, finest: str) -> _Read:
+    """Return the times of texts that are written in several ways."""
+    trimmed = pc.utf8_trim_whitespace(texts)
+    integer = pc.match_substring_regex(trimmed, _INTEGER).fill_null(False)
+    number = pc.match_substring_regex(trimmed, _NUMBER).fill_null(False)
+    upper = pc.utf8_upper(_as_iso(trimmed, [*_NEARLY_ISO, (_FINE_FRACTION[finest], r"\1")]))
     dated = pc.match_substring_regex(upper, _DATED).fill_null(False)
     # A date alone ends in "-01", which is no offset: an offset needs a time of day before it.
     has_time = pc.greater(pc.utf8_length(upper).fill_null(0), 10)
     offset = pc.and_(pc.and_(dated, has_time), pc.match_substring_regex(upper, _ZONED).fill_null(False))
+    utc, local = _TYPES[finest][:2]
     found = _nothing(len(texts), finest)
     for mask, kind, part in (
-        (integer, pa.int64(), upper),
-        # A float keeps all its digits: `trimmed` lacks those beyond the unit of a timestamp.
-        (pc.and_not(number, integer), pa.float64(), pc.utf8_trim_whitespace(texts)),
+        (integer, pa.int64(), trimmed),
+        (pc.and_not(number, integer), pa.float64(), trimmed),
         (offset, utc, upper),
-        (pc.and_not(dated, offset), naive, upper),
+        (pc.and_not(dated, offset), local, upper),
     ):
         where = np.flatnonzero(np.asarray(mask))
         if len(where):
@@ -454,14 +488,6 @@ def _as_iso(texts: pa.Array, rules: Sequence[tuple[str, str]]) -> pa.Array:
     for pattern, replacement in rules:
         texts = pc.replace_substring_regex(texts, pattern, replacement.replace(r"\g<1>", r"\1"))
     return texts
-
-
-def _beside_words(texts: pa.Array, unit: str, finest: str) -> _Read:
-    """Return times of texts, where those that begin with a letter are none."""
-    worded = np.asarray(pc.match_substring_regex(texts, _WORD).fill_null(False))
-    found = _nothing(len(texts), finest)
-    _put(found, np.flatnonzero(~worded), _texts(texts.filter(pa.array(~worded)), unit, finest))
-    return found
 
 
 def _readable(texts: pa.Array, kind: pa.DataType) -> pa.Array:

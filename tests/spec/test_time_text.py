@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import math
+import random
+import time
 from datetime import date, datetime, timedelta, timezone
 
 import pyarrow as pa
@@ -17,52 +20,52 @@ def us(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("2018-08-01T05:00:00Z", 1_533_099_600_000_000),
-        ("2018-08-01T05:00:00z", 1_533_099_600_000_000),
-        ("2018-08-01 05:00:00", 1_533_099_600_000_000),
-        (" 2018-08-01T05:00:00Z ", 1_533_099_600_000_000),
-        ("2018-08-01T07:00:00+02:00", 1_533_099_600_000_000),
-        ("2018-08-01T07:00:00+0200", 1_533_099_600_000_000),
-        ("2018-08-01", 1_533_081_600_000_000),
-        ("2018-08-01T05:00:00.123456789Z", 1_533_099_600_123_456),
-        ("1533099600000000", 1_533_099_600_000_000),
-        ("-1", -1),
-        ("0001-01-01T00:00:00Z", MIN_TS_US),
-        ("9999-12-31T23:59:59.999999Z", MAX_TS_US),
-        ("0000-12-31T23:59:59Z", None),
-        ("9999-12-31T23:59:59-01:00", None),
-        ("10000-01-01", None),
-        ("2018-13-01", None),
-        ("2018-08-01T05:00:00 Europe/Berlin", None),
-        ("yesterday", None),
-        ("2018/08/01 05:00", 1_533_099_600_000_000),
-        ("2018.8.1 5:00:00", 1_533_099_600_000_000),
-        ("2018-8-1", 1_533_081_600_000_000),
-        ("20180801T050000Z", 1_533_099_600_000_000),
-        ("20180801T0700+0200", 1_533_099_600_000_000),
-        ("2018-08-01 05:00:00,120", 1_533_099_600_120_000),
-        ("2018-08-01 05:00:00 UTC", 1_533_099_600_000_000),
-        ("2018-08-01 05:00:00.5 gmt", 1_533_099_600_500_000),
-        ("2018-08-01 05:00:00 +0000", 1_533_099_600_000_000),
-        ("2018-08-01 07:00:00 +02:00", 1_533_099_600_000_000),
-        ("2018-08-01T07:00:00+02:00[Europe/Berlin]", 1_533_099_600_000_000),
-        ("2018-08-01T05:00:00Z[UTC]", 1_533_099_600_000_000),
-        ("2018-08-01T05:00:00[UTC]", 1_533_099_600_000_000),
-        ("2018-08-01T05:00:00[Europe/Berlin]", None),
-        ("2018-08-01 05:00:00 CEST", None),
-        ("2018-08-01 +02", None),
-        ("2018/13/01", None),
-        ("01/08/2018 05:00", None),
-        ("2018-08/01", None),
-        ("2018-08-01 05:00,5", None),
-        ("", None),
-        ("9223372036854775807", None),
-        ("99999999999999999999", None),
-    ],
-)
+TEXTS = [
+    ("2018-08-01T05:00:00Z", 1_533_099_600_000_000),
+    ("2018-08-01T05:00:00z", 1_533_099_600_000_000),
+    ("2018-08-01 05:00:00", 1_533_099_600_000_000),
+    (" 2018-08-01T05:00:00Z ", 1_533_099_600_000_000),
+    ("2018-08-01T07:00:00+02:00", 1_533_099_600_000_000),
+    ("2018-08-01T07:00:00+0200", 1_533_099_600_000_000),
+    ("2018-08-01", 1_533_081_600_000_000),
+    ("2018-08-01T05:00:00.123456789Z", 1_533_099_600_123_456),
+    ("1533099600000000", 1_533_099_600_000_000),
+    ("-1", -1),
+    ("0001-01-01T00:00:00Z", MIN_TS_US),
+    ("9999-12-31T23:59:59.999999Z", MAX_TS_US),
+    ("0000-12-31T23:59:59Z", None),
+    ("9999-12-31T23:59:59-01:00", None),
+    ("10000-01-01", None),
+    ("2018-13-01", None),
+    ("2018-08-01T05:00:00 Europe/Berlin", None),
+    ("yesterday", None),
+    ("2018/08/01 05:00", 1_533_099_600_000_000),
+    ("2018.8.1 5:00:00", 1_533_099_600_000_000),
+    ("2018-8-1", 1_533_081_600_000_000),
+    ("20180801T050000Z", 1_533_099_600_000_000),
+    ("20180801T0700+0200", 1_533_099_600_000_000),
+    ("2018-08-01 05:00:00,120", 1_533_099_600_120_000),
+    ("2018-08-01 05:00:00 UTC", 1_533_099_600_000_000),
+    ("2018-08-01 05:00:00.5 gmt", 1_533_099_600_500_000),
+    ("2018-08-01 05:00:00 +0000", 1_533_099_600_000_000),
+    ("2018-08-01 07:00:00 +02:00", 1_533_099_600_000_000),
+    ("2018-08-01T07:00:00+02:00[Europe/Berlin]", 1_533_099_600_000_000),
+    ("2018-08-01T05:00:00Z[UTC]", 1_533_099_600_000_000),
+    ("2018-08-01T05:00:00[UTC]", 1_533_099_600_000_000),
+    ("2018-08-01T05:00:00[Europe/Berlin]", None),
+    ("2018-08-01 05:00:00 CEST", None),
+    ("2018-08-01 +02", None),
+    ("2018/13/01", None),
+    ("01/08/2018 05:00", None),
+    ("2018-08/01", None),
+    ("2018-08-01 05:00,5", None),
+    ("", None),
+    ("9223372036854775807", None),
+    ("99999999999999999999", None),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), TEXTS)
 def test_texts_alone_and_among_others(text: str, expected: int | None) -> None:
     beside = ["2020/1/1 0:00:00,5 UTC", text]
     for texts, place in (
@@ -72,6 +75,42 @@ def test_texts_alone_and_among_others(text: str, expected: int | None) -> None:
         ts, valid = event_times(pa.array(texts), "us")
         assert (int(ts[place]) if valid[place] else None) == expected
         assert [bool(v) for v in valid] == [t is not None and (t != text or expected is not None) for t in texts]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_texts_of_many_ways_in_a_long_column(seed: int) -> None:
+    """Some in one way, with others among them: what is read part by part is what each text is alone."""
+    dice = random.Random(seed)
+    kept = dict(TEXTS)
+    usual = dice.choice([text for text, expected in TEXTS if expected is not None])
+    odd = [*kept, "-5", "+5", "0x1F", "12.5", "1e3", "2018-08-01T05:00:00.1234567"]
+    texts = [usual if dice.random() < (0.9, 0.999)[seed % 2] else dice.choice(odd) for _ in range(4000)]
+    texts[: seed % 3] = [None] * (seed % 3)
+    for read in (event_times, event_times_ns):
+        alone = {text: [found[0] for found in read(pa.array([text], pa.string()), "us")] for text in {*texts}}
+        ts, valid = read(pa.array(texts), "us")
+        assert ts.tolist() == [alone[text][0] for text in texts]
+        assert valid.tolist() == [alone[text][1] for text in texts]
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S.%f001Z", "%Y-%m-%d", " %Y-%m-%d %H:%M", "%s"],
+)
+def test_no_usual_way_to_write_a_time_takes_long(form: str) -> None:
+    """A way took 30 to 180 times as long as ISO 8601 with a Z, as a cast was tried with all that failed for each."""
+    moments = [EPOCH + timedelta(seconds=977 * number) for number in range(20_000)]
+
+    def seconds(texts: list[str]) -> float:
+        column, least = pa.array(texts), math.inf
+        for _ in range(5):
+            begun = time.process_time()
+            assert event_times(column, "s")[1].all()
+            least = min(least, time.process_time() - begun)
+        return least
+
+    texts = [str(us(moment) // 1_000_000) if form == "%s" else moment.strftime(form) for moment in moments]
+    assert seconds(texts) < 10 * seconds([moment.strftime("%Y-%m-%dT%H:%M:%SZ") for moment in moments])
 
 
 @pytest.mark.parametrize(("unit", "factor"), [("s", 1_000_000), ("ms", 1_000), ("us", 1)])
