@@ -60,9 +60,9 @@ _NEARLY_ISO = (
 )
 _FINE_TYPES = NANOSECONDS, pa.timestamp("ns")  # with an offset, and without one
 _TYPES = {"us": (TIMESTAMP, pa.timestamp("us"), *_FINE_TYPES), "ns": _FINE_TYPES}
-_SAMPLE, _PART_ROWS = 9, 1024
+_SAMPLE, _MOST_WAYS = 9, 4
 _MOST_START_US = INT64_MAX // 2000  # a start that nanoseconds hold
-_MOST_SHOWN = 60  # characters of a zone in a reason
+_MOST_SHOWN = 60  # characters of a zone in a reason, or of a text by which others are found that are alike
 _FINE_FRACTION = {"us": r"(\.[0-9]{6})[0-9]+", "ns": r"(\.[0-9]{9})[0-9]+"}
 
 
@@ -406,26 +406,41 @@ def _formed(moments: Moments, finest: str) -> _Read:
 
 
 def _texts(texts: pa.Array, unit: str, finest: str) -> _Read:
-    """Return the times of texts: of a column that is written in one way by one cast, of any other part by part."""
-    sample = texts.take(np.linspace(0, len(texts) - 1, _SAMPLE).astype(np.int64)).drop_null() if len(texts) else texts
-    read = _alike(texts, sample, unit, finest) if len(sample) else None
+    """Return the times of texts: of a column that is written in one way by one cast, of any other way by way."""
+    read = _alike(texts, unit, finest)
     if read is not None:
         return read
-    if len(texts) <= _PART_ROWS:
-        return _unlike(texts, unit, finest)
-    found = _nothing(len(texts), finest)
-    for begin in range(0, len(texts), _PART_ROWS):
-        part = texts[begin : begin + _PART_ROWS]
-        _put(found, slice(begin, begin + len(part)), _texts(part, unit, finest))
+    found, left = _nothing(len(texts), finest), np.flatnonzero(texts.is_valid())
+    for _ in range(_MOST_WAYS):
+        rest = texts.take(pa.array(left))
+        if not len(rest):
+            return found
+        is_alike = np.asarray(pc.match_substring_regex(rest, _way_of(rest[0].as_py())))
+        alike = rest.filter(pa.array(is_alike))
+        _put(found, left[is_alike], _alike(alike, unit, finest) or _unlike(alike, unit, finest))
+        left = left[~is_alike]
+    _put(found, left, _unlike(texts.take(pa.array(left)), unit, finest))
     return found
 
 
-def _alike(texts: pa.Array, sample: pa.Array, unit: str, finest: str) -> _Read | None:
-    """Return the times of texts that are all written as a sample of them is; None where they are not.
+def _way_of(text: str) -> str:
+    """Return the pattern of texts that differ from this one in digits alone, and in how many there are in a row.
+
+    Of a text that is too long for any time its beginning decides.
+    """
+    begin = re.sub("[0-9]+", "[0-9]+", re.escape(text[:_MOST_SHOWN]))
+    return f"^{begin}$" if len(text) <= _MOST_SHOWN else f"^{begin}"
+
+
+def _alike(texts: pa.Array, unit: str, finest: str) -> _Read | None:
+    """Return the times of texts that are all written as some of them are; None where they are not.
 
     What the sample cannot be is not tried with all: a cast that fails writes an error for each text, which takes as
     long as reading thirty good ones.
     """
+    sample = texts.take(np.linspace(0, len(texts) - 1, min(len(texts), _SAMPLE)).astype(np.int64)).drop_null()
+    if not len(sample):
+        return None
     first = sample[0].as_py()
     if first != first.strip():
         texts, sample = pc.utf8_trim_whitespace(texts), pc.utf8_trim_whitespace(sample)

@@ -83,7 +83,7 @@ def test_texts_of_many_ways_in_a_long_column(seed: int) -> None:
     dice = random.Random(seed)
     kept = dict(TEXTS)
     usual = dice.choice([text for text, expected in TEXTS if expected is not None])
-    odd = [*kept, "-5", "+5", "0x1F", "12.5", "1e3", "2018-08-01T05:00:00.1234567"]
+    odd = [*kept, "-5", "+5", "0x1F", "12.5", "1e3", "2018-08-01T05:00:00.1234567", "9" * 5000, "(a[", "\n", "\0x"]
     texts = [usual if dice.random() < (0.9, 0.999)[seed % 2] else dice.choice(odd) for _ in range(4000)]
     texts[: seed % 3] = [None] * (seed % 3)
     for read in (event_times, event_times_ns):
