@@ -89,10 +89,13 @@ class BatchPlanner:
         """Whether some stream is generated without end."""
         return any(feed.endless for feed in self._tasks.feeds)
 
-    def latest(self, start: dict[str, Any], limit: int, least: int = 0) -> dict[str, Any]:
+    def latest(
+        self, start: dict[str, Any], limit: int, least: int = 0, *, each: Callable[..., Iterator[Any]] = map
+    ) -> dict[str, Any]:
         """Return the end of the batch that begins at `start`; if there is nothing new, exactly `start`.
 
         A batch has at most `limit` records, of all streams together. Where fewer than `least` are there, it has none.
+        Of several streams `each` may look at some side by side, as `Executor.map` does.
         """
         most = look = limit
         bound = self._delay_bound
@@ -112,8 +115,7 @@ class BatchPlanner:
         limits = [
             ahead_limit(s.max_ahead_us, clock) for s, clock in zip(self._options.streams, before.clocks, strict=True)
         ]
-        asked = zip(feeds, positions, limits, strict=True)
-        frontiers = [feed.frontier(at, look, limit) for feed, at, limit in asked]
+        frontiers = list(each(lambda feed, at, ahead: feed.frontier(at, look, ahead), feeds, positions, limits))
         times = [time for frontier in frontiers if (time := frontier.first_time()) is not None]
         horizon = self._pacing.horizon_us(min(times, default=None))
         rows = rows_of_prefix(frontiers, most, horizon)

@@ -209,7 +209,7 @@ class LocalQuery:
             began_s = time.monotonic()
             start = log.start or planner.initial()
             if log.planned is None:
-                end = planner.latest(start, self._most_rows)
+                end = planner.latest(start, self._most_rows, each=readers.map)
                 if end == start:
                     if self._options.available_now:
                         return

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from streamjoin_ds.blocks import freeze_imports
+from streamjoin_ds.engine.core_lease import usable_core_count
 from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA
 from streamjoin_ds.source.generator import GeneratorFeed
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
@@ -37,7 +39,15 @@ _ALL = 1 << 40  # more records than any input has
 
 
 class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A `BatchPlanner` as Spark asks for one, in its planner process. The parameters are those of `BatchPlanner`."""
+    """A `BatchPlanner` as Spark asks for one, in its planner process.
+
+    Parameters
+    ----------
+    options, schema, clock, wall
+        Those of `BatchPlanner`.
+    threads : int
+        How many streams it looks at side by side.
+    """
 
     def __init__(
         self,
@@ -45,9 +55,10 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema: pa.Schema,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        threads: int = 1,
     ) -> None:
         self.planner = BatchPlanner(options, schema, clock, wall)
-        self._most_rows = options.max_rows_per_batch
+        self._most_rows, self._threads = options.max_rows_per_batch, threads
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset before the first record of every stream."""
@@ -64,7 +75,11 @@ class SensorsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             most = max(1, limit.max_rows)
         elif isinstance(limit, ReadAllAvailable) and not self.planner.endless:
             most = _ALL
-        return self.planner.latest(start, most, limit.min_rows if isinstance(limit, ReadMinRows) else 0)
+        least = limit.min_rows if isinstance(limit, ReadMinRows) else 0
+        if self._threads < 2:
+            return self.planner.latest(start, most, least)
+        with ThreadPoolExecutor(self._threads) as pool:  # one that is kept could not be sent to Spark's workers
+            return self.planner.latest(start, most, least, each=pool.map)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """See `BatchPlanner.report`."""
@@ -185,7 +200,9 @@ class SensorsDataSource(DataSource):
 
     def limited_reader(self, schema: StructType) -> SensorsStreamReader:
         """Return the reader for ``spark.readStream`` as Spark 4.2 asks one, on each release."""
-        return SensorsStreamReader(self._parsed(), arrow_schema(schema))
+        options = self._parsed()
+        threads = min(len(options.streams), usable_core_count())
+        return SensorsStreamReader(options, arrow_schema(schema), threads=threads)
 
     def streamReader(self, schema: StructType) -> SensorsStreamReader:
         """Return the reader for ``spark.readStream``; for Spark 4.0 and 4.1 a `SelfLimitedReader` over it."""

@@ -57,8 +57,8 @@ class _InOrder:
     """Reads the streams one after the other: at most one process of a run is at work."""
 
     @staticmethod
-    def map(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        return map(function, items)
+    def map(function: Callable[..., Any], *items: Iterable[Any]) -> Iterator[Any]:
+        return map(function, *items)
 
 
 class _Stop:

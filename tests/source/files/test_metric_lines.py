@@ -105,6 +105,44 @@ TABLES = """#group,false,false,true,false,true
 """
 
 
+_WORDS = st.text("ab%{}[]()*?^$|/é1.", min_size=1, max_size=5)
+_TEXTS = st.one_of(_WORDS, st.sampled_from([r"a\ b", r"q\"", "\u00a0", r"x\n", "%s", "\t", "#"]))
+_NUMBERS = st.one_of(
+    st.integers(-50, 50).map(str),
+    st.floats(-9, 9).map(repr),
+    st.sampled_from(["-0", "00.5", "5.", ".5", "1e5", "1234567890123456", "12345678901234567890.5", "nan", "+Inf"]),
+)
+
+
+@st.composite
+def _like_lines(draw: st.DrawFn, kind: str) -> bytes:
+    """Lines of a few shapes, whose values now and then are odd."""
+    shapes = st.tuples(_WORDS, st.lists(_WORDS, max_size=2), st.lists(_WORDS, min_size=1, max_size=2), st.booleans())
+    known, lines = draw(st.lists(shapes, min_size=1, max_size=3)), []
+    usual = ["1.5", "-7", *(["3i", "2u", "true", "t", '"a, b=c"', "007i", "-0i"] if kind == "influx" else [])]
+    values = st.one_of(st.sampled_from(usual), _NUMBERS)
+    for name, tags, fields, is_timed in draw(st.lists(st.sampled_from(known), min_size=1, max_size=12)):
+        if kind == "influx":
+            line = name + "".join([f",{tag}={draw(_TEXTS)}" for tag in tags])
+            line += " " + ",".join([f"{field}={draw(values)}" for field in fields])
+        else:
+            labels = ",".join([f'l{number}="{draw(_TEXTS)}"' for number in range(len(tags))])
+            line = f"m{len(tags)}" + (f"{{{labels}}}" if tags else "") + f" {draw(values)}"
+        line += f" {draw(st.integers(-5, AT))}" if is_timed else ""
+        lines.append(
+            draw(st.sampled_from(["{}"] * 9 + ["{}\r", " {}", "{} ", "# {}", ""])).replace("{}", line).encode()
+        )
+    return b"\n".join(lines) + draw(st.sampled_from([b"", b"\n", b"\xff\n"]))
+
+
+@pytest.mark.parametrize(("kind", "decoding"), [("influx", Influx()), ("prometheus", Prometheus())])
+@given(st.data())
+def test_a_line_is_read_beside_others_as_it_is_alone(kind: str, decoding: Any, data: st.DataObject) -> None:
+    text = data.draw(_like_lines(kind))
+    alone = [canonical(decoding, line, []) if line else b"" for line in text.split(b"\n")]
+    assert decoding.decoder(b"", "f").feed(text + b"\n") == b"\n".join([*alone, b""])
+
+
 def test_annotated_csv() -> None:
     lines = canonical(Influx(), TABLES.encode(), []).split(b"\n")
     first = {"result": "mean", "table": 0, "_time": "2024-03-05T09:00:07Z"}
