@@ -60,7 +60,8 @@ _NEARLY_ISO = (
 )
 _FINE_TYPES = NANOSECONDS, pa.timestamp("ns")  # with an offset, and without one
 _TYPES = {"us": (TIMESTAMP, pa.timestamp("us"), *_FINE_TYPES), "ns": _FINE_TYPES}
-_SAMPLE, _MOST_WAYS = 9, 4
+_FEW, _SAMPLE, _MOST_WAYS = 64, 8, 4
+_DATE_LENGTH = len("2024-03-05")
 _MOST_START_US = INT64_MAX // 2000  # a start that nanoseconds hold
 _MOST_SHOWN = 60  # characters of a zone in a reason, or of a text by which others are found that are alike
 _FINE_FRACTION = {"us": r"(\.[0-9]{6})[0-9]+", "ns": r"(\.[0-9]{9})[0-9]+"}
@@ -433,19 +434,21 @@ def _way_of(text: str) -> str:
 
 
 def _alike(texts: pa.Array, unit: str, finest: str) -> _Read | None:
-    """Return the times of texts that are all written as some of them are; None where they are not.
+    """Return the times of texts that are all written as the first of them is; None where they are not.
 
-    What the sample cannot be is not tried with all: a cast that fails writes an error for each text, which takes as
+    What some of many cannot be is not tried with all: a cast that fails writes an error for each text, which takes as
     long as reading thirty good ones.
     """
-    sample = texts.take(np.linspace(0, len(texts) - 1, min(len(texts), _SAMPLE)).astype(np.int64)).drop_null()
-    if not len(sample):
+    sample = texts
+    if len(texts) > _FEW:
+        sample = texts.take(pa.array([place * (len(texts) - 1) // _SAMPLE for place in range(_SAMPLE + 1)]))
+    first = next((text for text in sample.to_pylist() if text is not None), None)
+    if first is None:
         return None
-    first = sample[0].as_py()
-    if first != first.strip():
-        texts, sample = pc.utf8_trim_whitespace(texts), pc.utf8_trim_whitespace(sample)
     kinds: Sequence[pa.DataType] = [pa.int64()]
-    if pc.all(pc.ascii_is_decimal(sample)).as_py():
+    if first != first.strip():
+        texts, sample, first = pc.utf8_trim_whitespace(texts), pc.utf8_trim_whitespace(sample), first.strip()
+    if first.isascii() and first.isdecimal():
         if not pc.all(pc.ascii_is_decimal(texts)).as_py():  # Arrow takes hexadecimal digits, too
             return None
     elif re.match(_NUMBER, first):
@@ -454,14 +457,17 @@ def _alike(texts: pa.Array, unit: str, finest: str) -> _Read | None:
         if not pc.all(is_float).as_py():  # an integer keeps digits that a float has not
             return None
     else:
-        kinds = _TYPES[finest]
-        rules = _rules_of(first.strip())
-        texts, sample = _as_iso(texts, rules), _as_iso(sample, rules)
+        if rules := _rules_of(first):
+            texts, sample = _as_iso(texts, rules), _as_iso(sample, rules)
+            first = next(text for text in sample.to_pylist() if text is not None)
+        has_offset = len(first) > _DATE_LENGTH and re.search(_ZONED, first) is not None
+        kinds = [kind for kind in _TYPES[finest] if (kind.tz is not None) == has_offset]
     for kind in kinds:
         try:
-            sample.cast(kind)
+            if sample is not texts:
+                sample.cast(kind)
             return _counted(texts.cast(kind), unit, finest)
-        except pa.ArrowInvalid:  # noqa: PERF203 - a whole column each
+        except pa.ArrowInvalid:  # noqa: PERF203 - two turns at most, a whole column each
             continue
     return None
 
@@ -474,7 +480,7 @@ def _unlike(texts: pa.Array, unit: str, finest: str) -> _Read:
     upper = pc.utf8_upper(_as_iso(trimmed, [*_NEARLY_ISO, (_FINE_FRACTION[finest], r"\1")]))
     dated = pc.match_substring_regex(upper, _DATED).fill_null(False)
     # A date alone ends in "-01", which is no offset: an offset needs a time of day before it.
-    has_time = pc.greater(pc.utf8_length(upper).fill_null(0), 10)
+    has_time = pc.greater(pc.utf8_length(upper).fill_null(0), _DATE_LENGTH)
     offset = pc.and_(pc.and_(dated, has_time), pc.match_substring_regex(upper, _ZONED).fill_null(False))
     utc, local = _TYPES[finest][:2]
     found = _nothing(len(texts), finest)

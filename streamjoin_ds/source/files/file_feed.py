@@ -296,13 +296,14 @@ class FileFeed:
         offset, line, seq = reading.offset, reading.line, reading.seq
         stream = self._stream
         folders = self._location.columns_of(entry.path, stream.time)
-        form = TextFormat(self._location.format_of(entry), self._schema, stream, entry.path, folders)
-        # Only the times, as the planner reads them: a record that is broken in another column has its time here.
-        times = TextFormat(self._location.format_of(entry), self._time_schema, stream, entry.path, folders)
+        kind = self._location.format_of(entry)
+        form = TextFormat(kind, self._schema, stream, entry.path, folders)
         with open_text(entry) as text:
             if not form.open(text, complete=True):
                 return  # empty: no header, no records
             if clock is not None:
+                # The times alone, as the planner reads them: a record that is broken elsewhere has its time here.
+                times = TextFormat(kind, self._time_schema, stream, entry.path, folders)
                 times.open(text, complete=True)
             # With quarantine, the planner has decided what is set aside. Then a task must not take broken first records
             # for a drift of the schema: each is a reject by itself.

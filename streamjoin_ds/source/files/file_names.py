@@ -158,6 +158,7 @@ def archive_of(name: str) -> str | None:
     return next((kind for end, kind in ARCHIVES.items() if lower.endswith(end)), None)
 
 
+@lru_cache(maxsize=_KNOWN_NAMES)
 def compression_of(name: str) -> str | None:
     """Return how a file of this name is compressed, one of `COMPRESSIONS` or `ARCHIVES`; None: not at all."""
     return archive_of(name) or COMPRESSIONS.get(os.path.splitext(name)[1].lower())

@@ -368,10 +368,12 @@ class TextFormat:
         )
         self._path = path
         self.header_bytes = self.header_lines = 0
-        self._form: LineFormat | None = JsonLines(schema, self._time, stream.nested) if self._kind == "json" else None
-        self._salt = 0
-        payload = pa.schema([column for column in schema if column.name not in SPOOL_COLUMNS])
-        self._payload = JsonLines(payload, self._time, stream.nested)
+        self._form: LineFormat | None = None
+        if self._kind == "json":
+            self._form = JsonLines(schema, self._time, stream.nested)
+        elif self._kind == "spool":
+            payload = pa.schema([column for column in schema if column.name not in SPOOL_COLUMNS])
+            self._payload, self._salt = JsonLines(payload, self._time, stream.nested), 0
 
     @property
     def lacking(self) -> list[str]:
