@@ -375,11 +375,17 @@ class PartitionedFeed:
         return self._feeds[name]
 
 
-def begin_alike(streams: Sequence[Stream], feeds: Sequence[Feed[Any]]) -> None:
+def begin_alike(streams: Sequence[Stream], feeds: Sequence[Feed[Any]]) -> bool:
     """Let feeds over one input number its rows alike: a self-join knows a tuple by its number.
 
     Feeds over one table begin at the same version. Those over the same partitions find the same new ones in each plan.
+
+    Returns
+    -------
+    bool
+        Whether the feeds must be asked one after the other, as one finds what another found.
     """
+    follows = False
     first: dict[str, DeltaFeed] = {}
     leaders: dict[object, PartitionedFeed] = {}
     for stream, feed in zip(streams, feeds, strict=True):
@@ -391,3 +397,5 @@ def begin_alike(streams: Sequence[Stream], feeds: Sequence[Feed[Any]]) -> None:
             leader = leaders.setdefault(kind, feed)
             if leader is not feed:
                 feed.follow(leader)
+                follows = True
+    return follows

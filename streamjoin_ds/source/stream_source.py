@@ -11,6 +11,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,7 @@ _looked_at: OrderedDict[tuple[object, ...], FoundColumns] = OrderedDict()
 _LOOKED_AT = 64  # files, at most
 _MOST_FOLDERS = 64  # partitions whose files are looked at for their columns
 _TIME_OF_DAY = r"^\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?(\s*[AaPp][Mm])?\s*$"
+_HEAD_BYTES = 1 << 20  # in which the head of a CSV file is looked for first
 _SHOWN_BYTES = 200  # of a line that an error shows
 _TOLD_MESSAGES = 20  # by which it is told that they are lines of metrics
 _LOOKED_AT = 100  # records whose texts are looked at for times of day
@@ -357,9 +359,13 @@ def _with_frame(schema: pa.Schema, stream: Stream) -> pa.Schema:
 def _csv_head(data: bytes, entry: FileEntry, stream: Stream) -> CsvHead:
     """Return the head of a CSV file with records, of which `data` is the beginning."""
     made = [] if stream.time_step is None else [stream.time]
-    head = CsvHead.of(data, stream.files, (), entry.path, complete=True, made=made)
-    body = b"" if head is None else Lines.of(data[head.size_bytes :], stream.files.comment).data
-    if head is None or not body.strip():
+    find = partial(CsvHead.of, files=stream.files, declared=(), path=entry.path, made=made)
+    begin = data[: data.rfind(b"\n", 0, _HEAD_BYTES) + 1]
+    head = find(begin, complete=False) if len(data) > _HEAD_BYTES else None
+    if head is None or not head.first:
+        head = find(data, complete=True)
+    body = b"" if head is None else _without_comments(data[head.size_bytes :], stream)
+    if head is None or not body or body.isspace():
         msg = f"the types of the columns of {entry.path} cannot be inferred: it has a header and no records"
         raise FileFormatError(msg, name=entry.path, hint="declare the schema, or wait for the first record")
     names = head.names_for(_time_names(stream))
@@ -369,8 +375,8 @@ def _csv_head(data: bytes, entry: FileEntry, stream: Stream) -> CsvHead:
 
 def _csv_records(data: bytes, names: Sequence[str], stream: Stream) -> pa.Table | None:
     """Return records of a CSV file with these columns; None where there is none."""
-    body = Lines.of(data, stream.files.comment).data
-    if not body.strip():
+    body = _without_comments(data, stream)
+    if not body or body.isspace():
         return None
     unique = [name or f"\0{number}" for number, name in enumerate(names)]
     try:
@@ -379,6 +385,11 @@ def _csv_records(data: bytes, names: Sequence[str], stream: Stream) -> pa.Table 
     except pa.ArrowInvalid:
         return None
     return table.select([name for name in unique if not name.startswith("\0")])
+
+
+def _without_comments(data: bytes, stream: Stream) -> bytes:
+    comment = stream.files.comment
+    return data if comment is None else Lines.of(data, comment).data
 
 
 def _time_names(stream: Stream) -> set[str]:

@@ -95,7 +95,7 @@ class BatchPlanner:
         """Return the end of the batch that begins at `start`; if there is nothing new, exactly `start`.
 
         A batch has at most `limit` records, of all streams together. Where fewer than `least` are there, it has none.
-        Of several streams `each` may look at some side by side, as `Executor.map` does.
+        Of several streams `each` may look at some side by side, as `Executor.map` does, where none follows another.
         """
         most = look = limit
         bound = self._delay_bound
@@ -115,6 +115,7 @@ class BatchPlanner:
         limits = [
             ahead_limit(s.max_ahead_us, clock) for s, clock in zip(self._options.streams, before.clocks, strict=True)
         ]
+        each = map if self._tasks.in_order else each
         frontiers = list(each(lambda feed, at, ahead: feed.frontier(at, look, ahead), feeds, positions, limits))
         times = [time for frontier in frontiers if (time := frontier.first_time()) is not None]
         horizon = self._pacing.horizon_us(min(times, default=None))

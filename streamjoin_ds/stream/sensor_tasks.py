@@ -141,11 +141,17 @@ class SensorsTasks:
         The reader's options.
     schema : pyarrow.Schema
         Columns of the rows given to Spark.
+
+    Attributes
+    ----------
+    in_order : bool
+        Whether the feeds must be asked one after the other (`begin_alike`), once they are opened.
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
+        self.in_order = True
         self.names = [stream.name for stream in options.streams]
         self._opened: list[Feed[Any]] | None = None
 
@@ -156,7 +162,7 @@ class SensorsTasks:
             pairs = zip(self._options.streams, self._options.schemas, strict=True)
             self._opened = [open_feed(*pair, ignore_missing=self._options.ignore_missing) for pair in pairs]
             inputs = [feed.inner if isinstance(feed, DeviceFeed) else feed for feed in self._opened]
-            begin_alike(self._options.streams, inputs)
+            self.in_order = begin_alike(self._options.streams, inputs)
             plan = self._options.plan
             for feed in self._opened:
                 if plan is not None and isinstance(feed, PartitionedFeed):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -53,7 +54,8 @@ def bound_join(join: Join) -> BoundJoin:
                 hint="give a file, a folder or a generator; or use frames=, dataframe() or JoinEngine",
             )
     join = _with_tables(join)
-    schemas = {stream.name: infer_schema(stream) for stream in join.streams}
+    with ThreadPoolExecutor(len(join.streams)) as pool:  # 64 MB of a text take most of a second
+        schemas = dict(zip(join.names, pool.map(infer_schema, join.streams), strict=True))
     bound = bind(join, schemas | {table.name: table_schema(table) for table in join.tables})
     for member, schema in zip(join.members, bound.written_schemas, strict=True):
         files = member if isinstance(member, Table) else member.source
