@@ -321,7 +321,8 @@ def _of_numbers(floats: pa.Array, exact: pa.Array, name: str, now_us: int) -> It
     if not len(known):
         return
     low, middle = float(known.min()), float(np.median(known))
-    shown = _number_text(exact, known[0])
+    written = _number_texts(exact, known[:1000])
+    shown = written[0]
     ends = _EARLY_US, now_us + _YEAR_US
     for unit, factor in (("s", 1e6), ("ms", 1e3), ("us", 1.0), ("ns", 1e-3)):
         if ends[0] <= middle * factor <= ends[1] and low * factor >= 0:
@@ -332,15 +333,14 @@ def _of_numbers(floats: pa.Array, exact: pa.Array, name: str, now_us: int) -> It
             yield _Way(f"{_UNIT_NAMES[unit]} since 1970", times, valid, options, (guess,), weight=0.95)
     last = _last(name)
     is_named = bool(_TIME_NAMES.search(last) or _BEST_NAMES.fullmatch(last.lower())) and not _NO_TIME_NAMES.search(last)
-    digits = [_number_text(exact, value) for value in known[:1000]]
     if "time_format" not in STREAM_KEYS:
         return
-    if len({len(text) for text in digits}) == 1 and len(digits[0]) in (8, 10, 12, 14) and low > 19_000_000:
-        forms = [form for form in guessed_forms(digits) if form.startswith("%Y")]
+    if len({len(text) for text in written}) == 1 and len(shown) in (8, 10, 12, 14) and low > 19_000_000:
+        forms = [form for form in guessed_forms(written) if form.startswith("%Y")]
         for form in forms[:1]:
             times, valid = event_times(exact, "us", forms=(form,))
             if valid.any() and ends[0] <= np.median(times[valid]) <= ends[1]:
-                yield _Way(f"digits of a date such as {digits[0]}", times, valid, {"time_format": form}, (), True)
+                yield _Way(f"digits of a date such as {shown}", times, valid, {"time_format": form}, (), True)
     for form, words, begin, length, least in (
         ("excel", "days of Excel, since 1899-12-30", -25_569 * DAY_US, DAY_US, 0.5),
         ("labview", "seconds since 1904, LabVIEW's", -2_082_844_800_000_000, 1e6, 0.7),
@@ -358,11 +358,12 @@ def _of_numbers(floats: pa.Array, exact: pa.Array, name: str, now_us: int) -> It
         yield _Way(words, times, valid, {"time_format": form}, (guess,), form == "excel", least)
 
 
-def _number_text(exact: pa.Array, value: float) -> str:
+def _number_texts(exact: pa.Array, values: np.ndarray) -> list[str]:
+    """Return numbers as they are written in a column of texts, or as Python writes those of another column."""
     if is_text(exact.type):
-        found: list[str] = [text for text in exact.to_pylist() if text and float(text.replace(",", ".")) == value]
-        return found[0] if found else repr(value)
-    return str(int(value)) if float(value).is_integer() else repr(float(value))
+        written = {float(text.replace(",", ".")): text for text in reversed(exact.to_pylist()) if text}
+        return [written.get(value, repr(value)) for value in values.tolist()]
+    return [str(int(value)) if value.is_integer() else repr(value) for value in values.tolist()]
 
 
 def _judged(name: str, expression: str, way: _Way, now_us: int) -> Clock | None:
