@@ -373,7 +373,7 @@ def _nothing(count: int, finest: str) -> _Read:
     return _Read(np.zeros(count, np.int64), np.zeros(count, np.bool_), np.zeros(count, np.bool_), finest)
 
 
-def _put(found: _Read, places: np.ndarray | slice, part: _Read) -> None:
+def _put(found: _Read, places: np.ndarray, part: _Read) -> None:
     """Write times at their places."""
     found.ts[places], found.valid[places], found.local[places] = part.ts, part.valid, part.local
     if part.gap_s is not None:

@@ -149,10 +149,11 @@ class _LikeLines:
             return "\n".join(made).encode("utf-8", "surrogateescape")
 
     def _record(self, line: str) -> str:
-        for place, (values, told) in enumerate(self._shapes):
+        shapes = self._shapes  # another thread may give the object another list
+        for place, (values, told) in enumerate(shapes):
             if found := values.fullmatch(line):
                 if place:
-                    self._shapes = [self._shapes[place], *self._shapes[:place], *self._shapes[place + 1 :]]
+                    self._shapes = [shapes[place], *shapes[:place], *shapes[place + 1 :]]
                 return told % found.groups(".0")
         text = line.rstrip("\r")
         if not _says(text):
@@ -166,7 +167,7 @@ class _LikeLines:
             values = re.compile("".join([part.written for part in parts]))
             record = _object([(part.name.replace("%", "%%"), part.told) for part in parts])
             if record is not None and (found := values.fullmatch(text)) and record % found.groups(".0") == made:
-                self._shapes = [(values, record), *self._shapes]
+                self._shapes = [(values, record), *shapes]
         return made
 
 
