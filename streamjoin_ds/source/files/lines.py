@@ -72,6 +72,7 @@ _NEWLINE, _RETURN = 10, 13
 # If the first records of a file, at least so many, all fail in one column, that column has another type now.
 DRIFT_RECORDS = 3
 DRIFT_SAMPLE = 64  # first records that are looked at for that, at most
+_PART_RECORDS = 1024  # of many, which are read together where none of them is broken
 
 
 def holds_decimals(kind: pa.DataType) -> bool:
@@ -390,7 +391,8 @@ def parse_lines(lines: Lines, form: LineFormat, *, file: str, at_file_start: boo
     """Parse records. Where one is broken, `sift` finds what it can at once, and halving finds the rest.
 
     A record is broken iff the format's own parser refuses it alone: `sift` tells what that surely refuses, and why. So
-    it does not depend on the way in which broken records were found.
+    it does not depend on the way in which broken records were found. Of many records only those are sifted that lie
+    near a broken one.
 
     Raises
     ------
@@ -402,21 +404,34 @@ def parse_lines(lines: Lines, form: LineFormat, *, file: str, at_file_start: boo
     except pa.ArrowInvalid:
         if at_file_start and lines.count >= DRIFT_RECORDS:
             _check_drift(lines, form, file)
-    sifted = form.sift(lines)
-    broken = [
-        (place, column, reason, clipped(lines.record_text(place))) for place, (column, reason) in sifted.broken.items()
-    ]
     tables: list[pa.Table] = []
     read = [np.empty(0, np.int64)]  # the places of the records in each table
+    doubtful = [np.empty(0, np.int64)]
+    for begin in range(0, lines.count, _PART_RECORDS):
+        part = np.arange(begin, min(begin + _PART_RECORDS, lines.count))
+        try:
+            if len(part) == lines.count:  # it was tried
+                raise pa.ArrowInvalid
+            tables.append(_parsed(lines, form, begin, begin + len(part)))
+            read.append(part)
+        except pa.ArrowInvalid:
+            doubtful.append(part)
+    places = np.concatenate(doubtful)
+    near = lines if len(places) == lines.count else lines.some(places)
+    sifted = form.sift(near)
+    broken = [
+        (int(places[at]), column, reason, clipped(near.record_text(at)))
+        for at, (column, reason) in sifted.broken.items()
+    ]
     for group in sifted.groups:
-        rest = lines if len(group) == lines.count else lines.some(group)
+        rest = near if len(group) == near.count else near.some(group)
         good: list[tuple[int, int, pa.Table]] = []
         found: list[tuple[int, str, str, str]] = []
         if rest.count:
             _search(rest, form, 0, rest.count, good, found)
-        broken += [(int(group[place]), column, reason, text) for place, column, reason, text in found]
+        broken += [(int(places[group[at]]), column, reason, text) for at, column, reason, text in found]
         tables += [table for _, _, table in good]
-        read += [group[first:last] for first, last, _ in good]
+        read += [places[group[first:last]] for first, last, _ in good]
     index = np.concatenate(read)
     table = _joined(tables) if tables else form.parse(b"")
     if (np.diff(index) < 0).any():  # groups lie among each other

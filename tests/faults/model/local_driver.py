@@ -95,7 +95,7 @@ class _Points:
 
     @staticmethod
     def _at(step: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *arguments: step(original, *arguments)
+        return lambda *arguments, **named: step(original, *arguments, **named)
 
     @contextmanager
     def _doing(self, actor: str) -> Iterator[None]:
@@ -105,13 +105,13 @@ class _Points:
         finally:
             self.process.doing = ""
 
-    def latest(self, original: Callable[..., Any], start: dict[str, Any], limit: int) -> dict[str, Any]:
+    def latest(self, original: Callable[..., Any], start: dict[str, Any], limit: int, **named: Any) -> dict[str, Any]:
         world = self.world
         world.point("plan")
         world.feed()
         fed = world.fed  # of a self-join's partitions more may come while they are looked at
         world.now_s += world.clock.choice((0, 1, 1, 4))
-        end: dict[str, Any] = original(start, limit)
+        end: dict[str, Any] = original(start, limit, **named)
         world.seen_until(self.process.batch, end)
         if end == start and fed:
             self.query._stopped.set()

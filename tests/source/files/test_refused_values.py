@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamjoin_ds.source.files import lines as lines_room
 from streamjoin_ds.source.files.csv_dialect import CsvDialect
 from streamjoin_ds.source.files.csv_lines import CsvLines
 from streamjoin_ds.source.files.json_lines import JsonLines
@@ -76,16 +77,21 @@ def plain(value: pa.Scalar) -> object:
 
 
 def check(form: LineFormat, lines: list[bytes]) -> None:
-    raw = parse_lines(Lines.of(b"".join(line + b"\n" for line in lines)), form, file="f", at_file_start=False)
+    """Compare lines that are read together, and in parts of two, with each that is read alone."""
     told = {place: why for place, line in enumerate(lines) if (why := alone(form, line)) is not None}
-    assert {place: (column, reason) for place, column, reason, _ in raw.broken} == told
-    places = list(range(len(lines))) if raw.index is None else raw.index.tolist()
-    assert places == [place for place in range(len(lines)) if place not in told]
-    for row, place in enumerate(places):
-        one = form.parse(lines[place])
-        for name in one.column_names:
-            value, expected = (plain(found) for found in (raw.table.column(name)[row], one.column(name)[0]))
-            assert value == expected or str(value) == str(expected), (name, lines[place])
+    for part_records in (1024, 2):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lines_room, "_PART_RECORDS", part_records)
+            text = b"".join(line + b"\n" for line in lines)
+            raw = parse_lines(Lines.of(text), form, file="f", at_file_start=False)
+        assert {place: (column, reason) for place, column, reason, _ in raw.broken} == told
+        places = list(range(len(lines))) if raw.index is None else raw.index.tolist()
+        assert places == [place for place in range(len(lines)) if place not in told]
+        for row, place in enumerate(places):
+            one = form.parse(lines[place])
+            for name in one.column_names:
+                value, expected = (plain(found) for found in (raw.table.column(name)[row], one.column(name)[0]))
+                assert value == expected or str(value) == str(expected), (name, lines[place])
 
 
 @pytest.mark.parametrize("kind", [*PLAIN.values(), *NESTED.values()], ids=str)
