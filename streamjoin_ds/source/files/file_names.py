@@ -102,6 +102,7 @@ _COUNTED = re.compile(r"([^=]+)=(\d+):(.*)", re.ASCII)
 _TIME_DIGITS = 20  # digits of a time of change, in nanoseconds: all that int64 can hold
 _NULL = "__HIVE_DEFAULT_PARTITION__"  # what Hive and Spark write for null
 _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
+_KNOWN_VALUES = 1 << 12  # of folders, which are asked for three times a file
 _KNOWN_NAMES = 1 << 14  # each look at a folder asks what its files are, of their names alone
 
 
@@ -361,18 +362,12 @@ class FolderColumns:
         wanted = [column for column in schema if column.name in self.values]
         fields = []
         for column in wanted:
-            form = CsvLines([column.name], pa.schema([column]), "", stream, path)
-            text = self.values[column.name]
-            try:
-                table = form.parse(_field(text))
-                fits = table.num_rows == 1 and (text is None) >= (table.column(0).null_count == 1)
-            except pa.ArrowInvalid:
-                fits = False
-            if not fits:
+            field = _folder_field(self.values[column.name], column.type)
+            if field is None:
                 msg = f"a folder of the file {path} gives column '{column.name}' a value that is no {column.type}"
                 hint = "rename the folder, or declare the column in another type in a new join"
                 raise SchemaDriftError(msg, name=column.name, hint=hint)
-            fields.append(table.column(0))
+            fields.append(field)
         return pa.table(fields, names=[column.name for column in wanted]) if wanted else None
 
 
@@ -387,6 +382,18 @@ def with_row(raw: RawRecords, row: pa.Table | None) -> RawRecords:
 
 
 NO_COLUMNS = FolderColumns({})
+
+
+@lru_cache(maxsize=_KNOWN_VALUES)
+def _folder_field(text: str | None, kind: pa.DataType) -> pa.ChunkedArray | None:
+    """Return a folder's value as a column of one row; None where it is none of this type."""
+    form = CsvLines(["value"], pa.schema([("value", kind)]), "", "", "")
+    try:
+        table = form.parse(_field(text))
+    except pa.ArrowInvalid:
+        return None
+    fits = table.num_rows == 1 and (text is None) >= (table.column(0).null_count == 1)
+    return table.column(0) if fits else None
 
 
 def _field(text: str | None) -> bytes:
