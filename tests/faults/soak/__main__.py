@@ -83,6 +83,7 @@ def live(kind: str, *, keep: bool, breaks: tuple[str, ...], **options: Any) -> V
 @click.option("--seed", type=int, default=1, show_default=True, help="It says too which kind comes first.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice([*KINDS]), help="Of joins, if not all.")
 @click.option("--fault", "breaks", multiple=True, type=click.Choice([*FAULTS]), help="If not all.")
+@click.option("--local", is_flag=True, help="Each driver is a query without Spark.")
 @click.option("--keep", is_flag=True, help="Keep the files, on the ordinary disk; the disk is then never full.")
 def main(
     minutes: float,
@@ -91,6 +92,7 @@ def main(
     seed: int,
     kinds: tuple[str, ...],
     breaks: tuple[str, ...],
+    local: bool,
     keep: bool,
 ) -> None:
     """Run one kind of join after the other until the time is over; the status is 1 if one of them had a violation."""
@@ -110,6 +112,7 @@ def main(
             seed=number,
             breaks=breaks or tuple(FAULTS),
             processes=2,
+            local=local,
         )
         total.update(kinds=1, batches=verdict.batches, records=verdict.records, results=verdict.results)
         total["faults"] += verdict.faults.total()

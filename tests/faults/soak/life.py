@@ -1,6 +1,7 @@
 """One life of the soak's driver: ``python -m tests.faults.soak.life ROOT SETTINGS``; a kill may end it at any moment.
 
-It runs batches until ROOT/stop is there, and ends with the batch at hand. With ROOT/drain it ends when there is nothing
+It is a `Life` with workers, as under Spark, or where ROOT/local is there a query without Spark (`live_locally`). It
+runs batches until ROOT/stop is there, and ends with the batch at hand. With ROOT/drain it ends when there is nothing
 new. Each batch is a line of ROOT/batches.jsonl. SETTINGS is JSON, with what may change at each start.
 """
 
@@ -10,6 +11,7 @@ import contextlib
 import json
 import multiprocessing
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -31,8 +33,12 @@ from streamjoin_ds.checkpoint.recovery import cuts_option, recovered
 from streamjoin_ds.plan import AskedLayout, Execution, Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.spark.admission import ReadMaxRows
+from streamjoin_ds.stream import local_query
+from streamjoin_ds.stream.batch_planner import BatchPlanner
 from streamjoin_ds.stream.commit import BatchCommit, committer_for
+from streamjoin_ds.stream.local_query import LocalQuery
 from streamjoin_ds.stream.query import first_layout
+from streamjoin_ds.stream.query_options import QueryOptions
 from streamjoin_ds.stream.sensors import SensorsDataSource
 from streamjoin_ds.stream.source_facts import bound_join, located
 from tests.faults.soak.checkpoint import Checkpoint
@@ -120,13 +126,12 @@ class Life:
         self.reader = sensors.streamReader(sensors.schema())
         self._context = multiprocessing.get_context("spawn")  # delta-rs does not survive a fork
         self._workers = [self._new_worker() for _ in range(2)]
-        self.batches = root / "batches.jsonl"
         committer_for(self.plan)
 
     def run(self) -> None:
         """Run batches until told to end."""
         done, is_committed = self.checkpoint.last()
-        self._say(begins=done, read=_read_up_to(self._start_of(done + is_committed if done >= 0 else 0)))
+        _say(self.root, begins=done, read=_read_up_to(self._start_of(done + is_committed if done >= 0 else 0)))
         if done >= 0 and not is_committed:
             self._batch(done, self._start_of(done), self.checkpoint.offset(done))
         # As Spark does, it goes on from what it has done itself: a rival's entries stop it, and are not its start.
@@ -170,11 +175,7 @@ class Life:
         committed = time.monotonic()
         self.checkpoint.log_commit(batch_id)
         times = {"batch_s": committed - began, "commit_s": committed - joined}
-        self._say(batch=batch_id, read=_read_up_to(end), durable=self.durable, **times)
-
-    def _say(self, **facts: Any) -> None:
-        with self.batches.open("a") as file:
-            file.write(json.dumps(facts) + "\n")
+        _say(self.root, batch=batch_id, read=_read_up_to(end), durable=self.durable, **times)
 
     def _done(self, tasks: list[tuple[Any, ...]]) -> list[Any]:
         """Return what the tasks gave, in their order; another worker tries a task again whose worker dies."""
@@ -213,6 +214,76 @@ class Life:
         return _Worker(process, ours)
 
 
+def live_locally(
+    root: Path,
+    patch: pytest.MonkeyPatch,
+    *,
+    exchange: str,
+    durable: bool,
+    execution: Mapping[str, Any],
+    source: Mapping[str, str],
+    take_over: bool = False,
+) -> None:
+    """Run a `LocalQuery` until told to end; the settings are those of `Life`."""
+    run_batches, run_batch, latest = LocalQuery._run_batches, LocalQuery._run_batch, BatchPlanner.latest
+    commit, is_over = BatchCommit.__call__, threading.Event()
+    took_s = {}
+
+    def begun(query: LocalQuery, readers: Any) -> None:
+        start = query._log.start or query._planner.initial()
+        _say(root, begins=query._log.batch - 1, read=_read_up_to(start))
+        run_batches(query, readers)
+
+    def done(query: LocalQuery, start: dict[str, Any], end: dict[str, Any], readers: Any) -> None:
+        began = time.monotonic()
+        run_batch(query, start, end, readers)
+        took_s["batch_s"] = time.monotonic() - began
+        _say(root, batch=query._log.batch - 1, read=_read_up_to(end), durable=durable, **took_s)
+
+    def committed(committing: BatchCommit, *asked: Any) -> None:
+        began = time.monotonic()
+        commit(committing, *asked)
+        took_s["commit_s"] = time.monotonic() - began
+
+    def looked(planner: BatchPlanner, start: dict[str, Any], limit: int, **named: Any) -> dict[str, Any]:
+        has_to_stop, is_draining = (root / "stop").exists(), (root / "drain").exists()
+        end = start if has_to_stop else latest(planner, start, limit, **named)
+        if end == start and (has_to_stop or is_draining):
+            is_over.set()
+        return end
+
+    for owner, name, step in (
+        (LocalQuery, "_run_batches", begun),
+        (LocalQuery, "_run_batch", done),
+        (BatchPlanner, "latest", looked),
+        (BatchCommit, "__call__", committed),
+    ):
+        patch.setattr(owner, name, step)
+    patch.setattr(local_query, "_RETAINED", RETAIN_BATCHES)
+    rows = int(source["max_rows_per_batch"])
+    options = QueryOptions(
+        max_rows_per_batch=rows,
+        layout=soak_kind(root / "input").layouts[0],
+        exchange=exchange,
+        execution=Execution(**execution),
+        source_options=tuple((name, value) for name, value in source.items() if name != "max_rows_per_batch"),
+        durable=durable,
+        take_over=take_over,
+        cells=_CELLS,
+    )
+    join = soak_join(str(root / "input"))
+    query = local_query.start_local(join, str(root / "matches"), str(root / "checkpoint"), options)
+    while not (is_over.wait(0.05) or query.awaitTermination(0)):
+        pass
+    query.stop()
+    query.awaitTermination()
+
+
+def _say(root: Path, **facts: Any) -> None:
+    with (root / "batches.jsonl").open("a") as file:
+        file.write(json.dumps(facts) + "\n")
+
+
 def _read_up_to(offset: dict[str, Any]) -> dict[str, int]:
     """Return how many records of each stream were read at an offset."""
     return {stream: 0 if position is None else position["seq"] for stream, position in offset["streams"].items()}
@@ -227,7 +298,10 @@ def main() -> None:
     write_down(Path(root))
     with pytest.MonkeyPatch.context() as patch:
         hasten(patch)
-        Life(Path(root), **json.loads(settings)).run()
+        if (Path(root) / "local").exists():
+            live_locally(Path(root), patch, **json.loads(settings))
+        else:
+            Life(Path(root), **json.loads(settings)).run()
 
 
 if __name__ == "__main__":

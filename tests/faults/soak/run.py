@@ -56,6 +56,8 @@ class Soak:
         How long the soak runs, and how often something goes wrong.
     least_faults, least_batches : int
         It runs on until there were so many: a busy machine takes longer.
+    local : bool
+        Whether each driver is a query without Spark.
     seed : int
     kind : str
         The kind of the join, of `tests.support.kinds.KINDS`.
@@ -80,6 +82,7 @@ class Soak:
         processes: int = 1,
         least_faults: int = 0,
         least_batches: int = 0,
+        local: bool = False,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.root, self.seconds, self.fault_every_s = root, seconds, fault_every_s
@@ -92,6 +95,8 @@ class Soak:
         # Files are spoiled as those of CSV are, in one folder.
         self._breakable = tuple(one for one in breaks if one != "poison" or KINDS[kind].form == "csv")
         (root / "input").symlink_to(input_root)
+        if local:
+            (root / "local").touch()
         self.consumer = Consumer(root / "matches")
         self.samples = Samples()
         self.drivers = Drivers(root, self._dice, KINDS[kind])

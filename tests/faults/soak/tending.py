@@ -1,6 +1,7 @@
 """An operator beside the join: ``python -m tests.faults.soak.tending ROOT COMMAND...`` runs a command of the package.
 
-``vacuum`` and ``repair`` read the windows' manifests through Spark; here they read the soak's own `Checkpoint`.
+``vacuum`` and ``repair`` read the windows' manifests through Spark; here they read the soak's own `Checkpoint`, or, of
+queries without Spark, what these keep.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def state_rows(_session: Any, folder: Path, batch: int | None = None) -> list[tu
 def main() -> None:
     root, command, *arguments = sys.argv[1:]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamjoin_ds.checkpoint.inspection.state_rows", state_rows)
+        if not (Path(root) / "local").exists():
+            patch.setattr("streamjoin_ds.checkpoint.inspection.state_rows", state_rows)
         patch.setattr("streamjoin_ds.spark.session.spark_session", lambda *_, **__: None)
         _COMMANDS[command].main([str(Path(root) / "checkpoint"), *arguments])
 
