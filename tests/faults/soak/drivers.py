@@ -53,7 +53,15 @@ class Drivers:
         with self._log_path.open("wb") as log:
             log.write(json.dumps(settings).encode() + b"\n")
             log.flush()
-            command = [sys.executable, "-m", "tests.faults.soak.life", str(self.root), json.dumps(settings)]
+            command = [
+                sys.executable,
+                "-X",
+                "faulthandler",
+                "-m",
+                "tests.faults.soak.life",
+                str(self.root),
+                json.dumps(settings),
+            ]
             self.life = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
     @property
