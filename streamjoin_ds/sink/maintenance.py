@@ -399,8 +399,9 @@ class Maintenance:
             return False
         self._batches_since = 1
         if self._background:
-            # Not a daemon thread. Some processes do one batch an hour and end: the end would cut every round short.
-            self._thread = threading.Thread(target=self.run_round, name="streamjoin-maintenance")
+            # No daemon, even where one begins it (a local query's thread, Py4J's). Some processes do one batch an hour
+            # and end: the end would cut every round short, within delta-rs, and so crash the process.
+            self._thread = threading.Thread(target=self.run_round, name="streamjoin-maintenance", daemon=False)
             self._thread.start()
         else:
             self.run_round()

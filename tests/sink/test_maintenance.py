@@ -384,6 +384,19 @@ def test_a_round_in_the_background_does_not_hold_up_commits(join, committer, mon
     join.assert_each_once(range(6))
 
 
+def test_a_round_that_a_daemon_thread_begins_is_waited_for_as_the_process_ends(join, committer, monkeypatch):
+    """The thread of a local query is one; a round that was one too ended within delta-rs, and crashed the process."""
+    may_end = threading.Event()
+    looked_after = Maintenance(join.tables)
+    monkeypatch.setattr(looked_after, "_look", lambda path: may_end.wait(10))
+    beginning = threading.Thread(target=looked_after.after_commit, daemon=True)
+    beginning.start()
+    beginning.join()
+    assert not looked_after._thread.daemon
+    may_end.set()
+    looked_after.close()
+
+
 def test_compaction_beside_commits(join, committer):
     """Compaction loops in another thread: every batch is there once, and neither side fails."""
     stop = threading.Event()
