@@ -406,17 +406,16 @@ def parse_lines(lines: Lines, form: LineFormat, *, file: str, at_file_start: boo
             _check_drift(lines, form, file)
     tables: list[pa.Table] = []
     read = [np.empty(0, np.int64)]  # the places of the records in each table
-    doubtful = [np.empty(0, np.int64)]
-    for begin in range(0, lines.count, _PART_RECORDS):
-        part = np.arange(begin, min(begin + _PART_RECORDS, lines.count))
-        try:
-            if len(part) == lines.count:  # it was tried
-                raise pa.ArrowInvalid
-            tables.append(_parsed(lines, form, begin, begin + len(part)))
-            read.append(part)
-        except pa.ArrowInvalid:
-            doubtful.append(part)
-    places = np.concatenate(doubtful)
+    places = np.arange(lines.count)  # of the records to look at closely
+    if lines.count > _PART_RECORDS:
+        doubtful = [np.empty(0, np.int64)]
+        for part in np.split(places, range(_PART_RECORDS, lines.count, _PART_RECORDS)):
+            try:
+                tables.append(_parsed(lines, form, part[0], part[-1] + 1))
+                read.append(part)
+            except pa.ArrowInvalid:  # noqa: PERF203 - a thousand records each
+                doubtful.append(part)
+        places = np.concatenate(doubtful)
     near = lines if len(places) == lines.count else lines.some(places)
     sifted = form.sift(near)
     broken = [

@@ -53,15 +53,8 @@ class Drivers:
         with self._log_path.open("wb") as log:
             log.write(json.dumps(settings).encode() + b"\n")
             log.flush()
-            command = [
-                sys.executable,
-                "-X",
-                "faulthandler",
-                "-m",
-                "tests.faults.soak.life",
-                str(self.root),
-                json.dumps(settings),
-            ]
+            python = [sys.executable, "-X", "faulthandler", "-m", "tests.faults.soak.life"]
+            command = [*python, str(self.root), json.dumps(settings)]
             self.life = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
     @property
