@@ -34,7 +34,7 @@ cdef class Matching(Task):
         free(self._outs)
 
     cdef int _begin(self, ArrowRows to, RunsProbe probing, int part, RunColumns window, own_part) except -1:
-        cdef int64_t column, run
+        cdef int64_t column
         cdef RowsForm form = to._form
         self._own, run_numbers, rows = own_part
         if window is None or self._own is None:
@@ -45,16 +45,11 @@ cdef class Matching(Task):
             raise _error("there is no room for matches", "count", f"{2 * SJ_MATCH_SLACK} rows or more")
         to._check_columns(part, window)
         to._check_columns(1 - part, self._own)
-        if window._columns.run_count != probing._runs.run_count:
-            raise _error("the columns are of other runs than the probing's", "columns")
-        for run in range(window._columns.run_count):
-            if window._columns.run_rows[run] < _rows_of_index(probing._runs.indexes[run]):
-                raise _error("the columns are of other runs than the probing's", "columns")
+        probing._check_columns(window)
         self._own._select(run_numbers, rows, &self._probes)
         if self._probes.count != probing._runs.slices_end:
             raise _error("the arrays and the probes differ in number", "rows")
-        if probing._busy:
-            raise _error("another thread is filling from this object", "fill", "one object per thread")
+        probing._check_idle()
         self._outs = <unsigned char **>calloc(form._column_count, sizeof(void *))
         if self._outs == NULL:
             raise MemoryError
@@ -88,10 +83,3 @@ cdef class Matching(Task):
         for column in range(self._to._form._column_count):
             self._to._filled[column] = self._to._count
         return self._matches.written
-
-
-cdef int64_t _rows_of_index(const sj_run_index *index) noexcept:
-    """Return how many rows of a run a probing may name."""
-    if index.bucket_grid != NULL:
-        return index.bucket_grid.chunk_room * SJ_CHUNK_ROWS
-    return index.band.run_count

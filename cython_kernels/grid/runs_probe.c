@@ -345,45 +345,36 @@ static int64_t fill_run(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int
     }
 }
 
-/* Writes the next pairs of the slice in work; returns how many. 0: there are no more, or no room. -1: no memory. */
-static int64_t fill_slice(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int32_t *out_run, int64_t capacity)
+int64_t sj_runs_next(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int64_t capacity)
 {
-    int64_t written = 0;
-    while (runs->run < runs->run_count && runs->probe_count > 0) {
-        if (capacity - written < SJ_MIN_CAPACITY) {
-            break;
-        }
-        if (runs->work == WORK_NONE && enter_run(runs)) {
-            return -1;
-        }
-        const int64_t count = fill_run(runs, out_probe + written, out_row + written, capacity - written);
-        for (int64_t at = written; at < written + count; at++) {
-            out_run[at] = (int32_t)runs->run;
-        }
-        written += count;
-        if (!count) {
+    do {
+        while (runs->run < runs->run_count && runs->probe_count > 0) {
+            if (runs->work == WORK_NONE && enter_run(runs)) {
+                return -1;
+            }
+            const int64_t count = fill_run(runs, out_probe, out_row, capacity);
+            if (count) {
+                return count;
+            }
             leave_run(runs);
         }
-    }
-    return written;
+    } while (next_slice(runs));
+    return 0;
 }
 
 int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int32_t *out_run, int64_t capacity)
 {
     int64_t written = 0;
-    do {
-        const int64_t count = fill_slice(runs, out_probe + written, out_row + written, out_run + written,
-                                         capacity - written);
-        if (count < 0) {
-            return count;
+    while (capacity - written >= SJ_MIN_CAPACITY) {
+        const int64_t count = sj_runs_next(runs, out_probe + written, out_row + written, capacity - written);
+        if (count <= 0) {
+            return count < 0 ? count : written;
         }
-        if (runs->slice_begin) {
-            for (int64_t at = written; at < written + count; at++) {
-                out_probe[at] += (int32_t)runs->slice_begin;
-            }
+        for (const int64_t end = written + count; written < end; written++) {
+            out_probe[written] += (int32_t)runs->slice_begin;
+            out_run[written] = (int32_t)runs->run;
         }
-        written += count;
-    } while (runs->run >= runs->run_count && next_slice(runs));
+    }
     return written;
 }
 
@@ -404,23 +395,18 @@ static uint64_t read_columns(const sj_runs *runs, const sj_run_columns *window)
 int sj_runs_match(sj_runs *runs, const sj_run_columns *window, sj_match_rows *rows)
 {
     int32_t probes[SJ_LISTED_PAIRS], found[SJ_LISTED_PAIRS];
-    do {
-        while (runs->run < runs->run_count && runs->probe_count > 0) {
-            if (runs->work == WORK_NONE && enter_run(runs)) {
-                return -1;
-            }
-            const int64_t left = rows->capacity - rows->written;
-            if (left < SJ_MIN_CAPACITY) {
-                return 0;
-            }
-            const int64_t count = fill_run(runs, probes, found, left < SJ_LISTED_PAIRS ? left : SJ_LISTED_PAIRS);
-            if (!count) {
-                leave_run(runs);
-            } else if (sj_make_rows(rows, window, runs->run, read_columns(runs, window), found, probes,
-                                    (int32_t)runs->slice_begin, count)) {
-                return -2;
-            }
+    for (;;) {
+        const int64_t left = rows->capacity - rows->written;
+        if (left < SJ_MIN_CAPACITY) {
+            return 0;
         }
-    } while (next_slice(runs));
-    return 0;
+        const int64_t count = sj_runs_next(runs, probes, found, left < SJ_LISTED_PAIRS ? left : SJ_LISTED_PAIRS);
+        if (count <= 0) {
+            return (int)count;
+        }
+        if (sj_make_rows(rows, window, runs->run, read_columns(runs, window), found, probes, (int32_t)runs->slice_begin,
+                         count)) {
+            return -2;
+        }
+    }
 }

@@ -89,6 +89,9 @@ void sj_runs_end(sj_runs *runs);
 /* Whether all slices are finished. */
 int sj_runs_are_done(const sj_runs *runs);
 
+/* Writes the next pairs, all of the run and the slice in work; returns how many. 0: there are no more. -1: no memory. */
+int64_t sj_runs_next(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int64_t capacity);
+
 /* Writes the next pairs and the number of each pair's run; returns how many. 0: there are no more. -1: no memory. */
 int64_t sj_runs_fill(sj_runs *runs, int32_t *out_probe, int32_t *out_row, int32_t *out_run, int64_t capacity);
 

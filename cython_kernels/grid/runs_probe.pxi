@@ -259,20 +259,32 @@ cdef class RunsProbe:
         """Return a task that adds to each probe's count how many pairs it has; no pairs are written then."""
         cdef RunsCounting task = RunsCounting.__new__(RunsCounting)
         cdef PartnerSums given
-        cdef const sj_run_index *index
         cdef int64_t number
         task._counts = _counts_of(out_counts, self._runs.slices_end, self._is_begun)
         if sums is not None:
             given = sums
             given._begin(run_number, self._runs.run_count, first, self._runs.slices_end)
             for number in range(self._runs.run_count):
-                index = self._runs.indexes[number]
-                given._check_rows(number + given._sums.run, index.band.run_count if index.bucket_grid == NULL
-                                  else index.bucket_grid.chunk_room * SJ_CHUNK_ROWS)
+                given._check_rows(number + given._sums.run, _rows_of_index(self._runs.indexes[number]))
             task._sums = &given._sums
         self._busy = self._is_begun = True
         task._probing, task._kept = self, (out_counts, sums)
         return task
+
+    cdef int _check_idle(self) except -1:
+        if self._busy:
+            raise _error("another thread is filling from this object", "fill", "one object per thread")
+        return 0
+
+    cdef int _check_columns(self, RunColumns columns) except -1:
+        """Refuse columns that lack a row of the runs."""
+        cdef int64_t run
+        if columns._columns.run_count != self._runs.run_count:
+            raise _error("the columns are of other runs than the probing's", "columns")
+        for run in range(self._runs.run_count):
+            if columns._columns.run_rows[run] < _rows_of_index(self._runs.indexes[run]):
+                raise _error("the columns are of other runs than the probing's", "columns")
+        return 0
 
     cdef int _enter(self, out_probe, out_row, out_run, sj_pair_room *room) except -1:
         cdef sj_view probes, rows, run_numbers
@@ -281,13 +293,19 @@ cdef class RunsProbe:
         _int32_view(out_run, "out_run", True, &run_numbers)
         if rows.count != probes.count or run_numbers.count != probes.count or probes.count < SJ_MIN_CAPACITY:
             raise _error("the outputs must be of one length, 64 at least", "out_probe")
-        if self._busy:
-            raise _error("another thread is filling from this object", "fill", "one object per thread")
+        self._check_idle()
         self._busy = self._is_begun = True
         room.probes, room.rows = <int32_t *>probes.items, <int32_t *>rows.items
         room.run_numbers = <int32_t *>run_numbers.items
         room.count = probes.count
         return 0
+
+
+cdef int64_t _rows_of_index(const sj_run_index *index) noexcept:
+    """Return how many rows of a run a probing may name."""
+    if index.bucket_grid != NULL:
+        return index.bucket_grid.chunk_room * SJ_CHUNK_ROWS
+    return index.band.run_count
 
 
 cdef class RunsCounting(Task):

@@ -97,11 +97,28 @@ cdef class PairDistances:
 
     def fill(self, own, RunColumns runs not None, run_numbers, positions, rows, out):
         """Write the distance of each pair; return False where int64 or float64 cannot hold one exactly."""
-        cdef sj_distances given = self._distances
+        cdef sj_distances given
         cdef sj_view view
         cdef double *to
-        cdef int place, status
-        own = list(own)
+        cdef int status
+        self._begin(list(own), runs, &given)
+        runs._select(run_numbers, rows, &given.selection)
+        _int32_view(positions, "positions", False, &view)
+        given.positions = <const int32_t *>view.items
+        _check_array(out, "out", _FLOAT, True)
+        if view.count != given.selection.count or len(out) != view.count:
+            raise _error("positions, rows and out differ in length", "positions")
+        to = <double *>_bytes_out(out)
+        with nogil:
+            status = sj_distances_fill(&given, to)
+        if status < 0:
+            raise _error("rows, run_numbers or positions point outside", "rows")
+        return status == 0
+
+    cdef int _begin(self, list own, RunColumns runs, sj_distances *given) except -1:
+        """Write the steps and the columns of both sides, which are checked."""
+        cdef int place
+        given[0] = self._distances
         if len(own) != self._own_count or runs._columns.column_count != self._other_count:
             raise _error("there must be a column for each that a step names", "own")
         given.probe_count = len(own[0]) if own else _MAX_ROWS
@@ -111,20 +128,8 @@ cdef class PairDistances:
                 raise _error("a column is not a plain array of numbers, or is shorter than another", "own")
             _check_array(column, "own", column.dtype)
             given.own[place], given.own_bytes[place] = _bytes_address(column), column.dtype.itemsize
-        runs._select(run_numbers, rows, &given.selection)
         given.runs = &runs._columns
-        _int32_view(positions, "positions", False, &view)
-        given.positions = <const int32_t *>view.items
-        _check_array(out, "out", _FLOAT, True)
-        if view.count != given.selection.count or len(out) != view.count:
-            raise _error("positions, rows and out differ in length", "positions")
-        self._check_types(own, runs)
-        to = <double *>_bytes_out(out)
-        with nogil:
-            status = sj_distances_fill(&given, to)
-        if status < 0:
-            raise _error("rows, run_numbers or positions point outside", "rows")
-        return status == 0
+        return self._check_types(own, runs)
 
     cdef int _check_types(self, own, RunColumns runs) except -1:
         """Refuse a column whose items are not what its steps say: of the runs only the size is known."""

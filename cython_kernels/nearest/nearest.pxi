@@ -27,6 +27,14 @@ cdef extern from "nearest/nearest.h" nogil:
     int64_t sj_nearest_total(const sj_nearest *nearest)
     void sj_nearest_rank(sj_nearest *nearest, int32_t *run_numbers, int32_t *rows)
 
+cdef extern from "nearest/nearest_probe.h" nogil:
+    ctypedef struct sj_nearest_probe:
+        sj_distances distances
+        const sj_run_columns *ties[SJ_TIES]
+        sj_nearest *nearest
+
+    int sj_nearest_take(sj_nearest_probe *probe, sj_runs *runs)
+
 NEAREST_TIES = SJ_TIES
 
 
@@ -35,6 +43,7 @@ cdef class NearestPairs:
 
     cdef sj_nearest _nearest
     cdef bint _is_ranked
+    cdef readonly bint is_exact
 
     def __init__(self, count, k):
         cdef sj_nearest *made = &self._nearest
@@ -45,7 +54,7 @@ cdef class NearestPairs:
             raise _error("count is out of range", "count", "0 to 2^31 - 1")
         if not 1 <= k <= _MAX_ROWS or count * k > _MAX_ROWS:
             raise _error("k is out of range", "k", "1 and more; count times k is at most 2^31 - 1")
-        made.count, made.k = count, k
+        made.count, made.k, self.is_exact = count, k, True
         made.seen = <int32_t *>calloc(made.count + 1, sizeof(int32_t))
         made.used = <int32_t *>calloc(made.count + 1, sizeof(int32_t))
         made.distances = <double *>malloc((made.count * made.k + 1) * sizeof(double))
@@ -112,6 +121,33 @@ cdef class NearestPairs:
         if status < 0:
             raise _error("positions point outside the probes", "positions")
 
+    def taking(self, RunsProbe probing not None, PairDistances distances not None, own, RunColumns runs not None, ties):
+        """Return a task that takes all pairs of a probing with their distances; `is_exact` tells whether it could."""
+        cdef Taking task = Taking.__new__(Taking)
+        cdef RunColumns column
+        cdef int tie
+        own, ties = list(own), list(ties)
+        if self._is_ranked:
+            raise _error("the pairs were ranked already", "taking", "one object for some probes")
+        if probing._is_begun:
+            raise _error("some pairs of this object were written already", "probing", "one object a probing")
+        if probing._runs.slices_end > self._nearest.count:
+            raise _error("there are fewer probes than the probing has", "probing")
+        distances._begin(own, runs, &task._probe.distances)
+        probing._check_columns(runs)
+        if len(ties) > SJ_TIES:
+            raise _error("there are three columns at most that decide ties", "ties")
+        for tie in range(len(ties)):
+            column = ties[tie]
+            if column._columns.column_count != 1 or column._kept[0][0].dtype != _INT:
+                raise _error("what decides a tie is a column of int64", "ties")
+            probing._check_columns(column)
+            task._probe.ties[tie] = &column._columns
+        task._probe.nearest = &self._nearest
+        task._nearest, task._probing, task._kept = self, probing, (distances, own, runs, ties)
+        probing._busy = probing._is_begun = True
+        return task
+
     def ranked(self):
         """Return how many pairs each probe has, then their run numbers and rows, each probe's nearest first."""
         cdef int64_t probe
@@ -131,3 +167,25 @@ cdef class NearestPairs:
         with nogil:
             sj_nearest_rank(&self._nearest, run_numbers, rows)
         return counted, places, found
+
+
+cdef class Taking(Task):
+    """The task that takes all pairs of a probing."""
+
+    cdef NearestPairs _nearest
+    cdef RunsProbe _probing
+    cdef sj_nearest_probe _probe
+    cdef int _status
+
+    cdef void _work(self) noexcept nogil:
+        self._status = sj_nearest_take(&self._probe, &self._probing._runs)
+
+    cdef object _done(self):
+        self._probing._busy = False
+        if self._status == -1:
+            raise MemoryError
+        if self._status < 0:
+            raise _error("the probing has probes or rows that are outside", "probing")
+        if self._status:
+            self._nearest.is_exact = False
+        return None

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.engine.kernels.loading import kernel_names
+from streamjoin_ds.engine.probe.nearest import NearestPartners
 from streamjoin_ds.engine.storage.run_store import RunStore
 from streamjoin_ds.engine.tuning import DEFAULT, NearestTuning, Tuning
 from streamjoin_ds.engine.window_join import WindowJoin
@@ -186,6 +187,23 @@ def test_exact_distances_are_told_apart_beyond_float64() -> None:
     join = Join(streams("e", "w"), (), "10us", nearest=Nearest(5, "abs(e.y - w.y)"))
     engine = JoinEngine(join)
     assert numbers_of(join, engine.push(rows), engine.finish()) == [(0, n) for n in (4, 1, 3, 2, 0)]
+
+
+@pytest.mark.parametrize(("far", "is_inside"), [(0, True), (1 << 53, False)])
+def test_no_pair_leaves_the_kernels_of_a_grid_unless_a_distance_does_not_fit(far: int, is_inside: bool) -> None:
+    chooser, added = random.Random(5), []
+    rows = {name: [row(n, chooser.random(), chooser.randrange(1000)) for n in range(2_000)] for name in "ew"}
+    rows["e"] = [{**one, "y": one["y"] - far} for one in rows["e"]]
+    join = Join(streams("e", "w"), "abs(e.x - w.x) <= 0.02", "500us", nearest=Nearest(2, "abs(e.y - w.y)"))
+    engine, add = JoinEngine(join, bucket_rows=200), NearestPartners.add
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NearestPartners, "add", lambda *pairs: (added.append(len(pairs[1])), add(*pairs)))
+        cuts = [{name: of[begin : begin + 100] for name, of in rows.items()} for begin in range(0, 2_000, 100)]
+        found = [engine.push(cut) for cut in cuts]
+    assert bool(sum(added)) != is_inside
+    found.append(engine.finish())
+    tables = {name: pa.Table.from_pylist(of, pa.schema(SCHEMA)) for name, of in rows.items()}
+    assert numbers_of(join, *found) == oracle_numbers(join, tables)
 
 
 def test_no_tuple_is_its_own_nearest_partner() -> None:

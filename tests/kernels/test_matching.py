@@ -49,7 +49,7 @@ class Case:
             module.BucketIndex(grid, room[:3], lo, hi, keys=(1, 2)),
             *(module.RunIndex(run, lo, hi, first=-1, second=-1, width=1) for run in wide[1:]),
         ]
-        self.window = module.RunColumns(runs)
+        self.runs, self.window = runs, module.RunColumns(runs)
         own = [columns_of(rng, OWN_KINDS, PROBES, span, rows // 2) for _ in range(2)]
         places, numbers = rng.integers(0, 2, PROBES, dtype=np.int32), rng.permutation(PROBES).astype(np.int32)
         self.own_part = module.RunColumns(own), places, numbers

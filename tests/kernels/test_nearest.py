@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from streamjoin_ds._kernels import native
 from streamjoin_ds.engine.kernels import twins
 from streamjoin_ds.errors import KernelError
+from tests.kernels.oracle import KERNELS, TWIN
+from tests.kernels.test_matching import PROBES, Case
+from tests.support.examples import examples
 
 MODULES = [native, twins]
 DISTANCES = st.sampled_from([0.0, -0.0, 1.0, 1.5, -2.0, math.inf, -math.inf, math.nan]) | st.floats()
@@ -68,6 +71,98 @@ def test_both_select_the_pairs_that_are_not_beyond_the_kth_so_far(cuts, k) -> No
         wanted = [number for number, (p, d) in enumerate(pairs) if d <= most[p]]
         whole = [(p, d, 0, 0, number, 0, number) for number, (p, d) in enumerate(pairs)]
         assert [given_to(one, whole) for one in objects] == [wanted, wanted]
+
+
+# Of columns 1 and 2 of a window: |own - other| * other in floats, |own - other| in whole numbers.
+FLOAT_STEPS = [
+    ("own", 0, 1, False), ("other", 0, 1, False), ("sub", 0, 1, False), ("abs", 2, None, False),
+    ("other", 1, None, True), ("mul", 3, 4, False),
+]  # fmt: skip
+WHOLE_STEPS = [
+    ("own", 0, None, False),
+    ("other", 0, None, False),
+    ("int sub", 0, 1, False),
+    ("int abs", 2, None, False),
+]
+
+
+class Taken:
+    """The columns that the distances and the ties of a probing's pairs are made of."""
+
+    def __init__(self, case: Case, *, steps=FLOAT_STEPS, far: int = 0) -> None:
+        module, columns = case.module, (1, 2) if steps is FLOAT_STEPS else (1,)
+        self.case, self.distances, self.own = case, module.PairDistances(steps), [case.left[1] + far]
+        self.runs = module.RunColumns([[run[column] for column in columns] for run in case.runs])
+        self.ties = [module.RunColumns([[run[0] // 40] for run in case.runs])]
+        self.ties += [module.RunColumns([[run[0]] for run in case.runs])]
+
+    def inside(self, k: int):
+        """Return the nearest pairs that a probing gives without writing one."""
+        nearest, probing = self.case.module.NearestPairs(PROBES, k), self.case.probing()
+        nearest.taking(probing, self.distances, self.own, self.runs, self.ties).do()
+        assert not nearest.is_exact or probing.is_done
+        return nearest
+
+    def by_pairs(self, k: int):
+        """Return the nearest of the pairs that a probing writes, and how many these are."""
+        nearest, probing, total = self.case.module.NearestPairs(PROBES, k), self.case.probing(), 0
+        out = np.empty((3, 256), np.int32)
+        while count := probing.fill(*out):
+            positions, rows, runs = out[:, :count].copy()
+            found, ties = np.empty(count), [np.zeros(count, np.int64) for _ in range(3)]
+            assert self.distances.fill(self.own, self.runs, runs, positions, rows, found)
+            for column, to in zip(self.ties, ties, strict=False):
+                column.gather(runs, rows, [to])
+            near = nearest.select(positions, found)
+            nearest.keep(positions[near], found[near], [tie[near] for tie in ties], runs[near], rows[near])
+            total += count
+        return nearest, total
+
+
+@examples(10)
+@given(
+    seed=st.integers(0, 10_000),
+    k=st.sampled_from([1, 1, 2, 7]),
+    slice_probes=st.sampled_from([None, 1, 17, 64]),
+    span=st.sampled_from([2, 12, 60]),
+    steps=st.sampled_from([FLOAT_STEPS, WHOLE_STEPS]),
+)
+def test_a_probing_keeps_the_nearest_of_its_pairs_and_writes_none(seed, k, slice_probes, span, steps) -> None:
+    answers = []
+    for kernel in KERNELS:
+        taken = Taken(Case(kernel, seed, span=span, slice_probes=slice_probes), steps=steps)
+        nearest, total = taken.by_pairs(k)
+        wanted = [column.tolist() for column in nearest.ranked()]
+        assert [column.tolist() for column in taken.inside(k).ranked()] == wanted, kernel.name
+        answers.append((total, wanted))
+    assert all(answer == answers[0] for answer in answers)
+    assert answers[0][0] > 100 or span == 60
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_a_distance_that_cannot_be_held_ends_a_probing(kernel) -> None:
+    assert not Taken(Case(kernel, 1), steps=WHOLE_STEPS, far=(1 << 53) + 100).inside(1).is_exact
+    assert Taken(Case(kernel, 1), steps=WHOLE_STEPS, far=(1 << 53) - 100).inside(1).is_exact
+
+
+@pytest.mark.parametrize("kernel", [TWIN, KERNELS[-1]], ids=lambda kernel: kernel.name)
+def test_a_probing_with_other_columns_or_a_wrong_number_of_probes_is_refused(kernel) -> None:
+    module, taken = kernel.module, Taken(Case(kernel, 2))
+    runs = taken.case.runs
+    given_columns = taken.distances, taken.own, taken.runs, taken.ties
+    other_runs = module.RunColumns([[run[1], run[2]] for run in runs[:2]])
+    wrong_ties = [module.RunColumns([[run[0]] for run in runs[:2]])], [module.RunColumns([[run[1]] for run in runs])]
+    for count, arguments in (
+        (PROBES - 1, given_columns),
+        (PROBES, (*given_columns[:2], other_runs, taken.ties)),
+        *((PROBES, (*given_columns[:3], ties)) for ties in (*wrong_ties, [taken.ties[0]] * 4)),
+    ):
+        with pytest.raises(KernelError):
+            module.NearestPairs(count, 1).taking(taken.case.probing(), *arguments).do()
+    nearest = taken.inside(1)
+    nearest.ranked()
+    with pytest.raises(KernelError, match="ranked already"):
+        nearest.taking(taken.case.probing(), *given_columns)
 
 
 @pytest.mark.parametrize("module", MODULES)

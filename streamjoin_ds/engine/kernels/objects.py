@@ -147,6 +147,16 @@ class NearestPairs(Protocol):
     def keep(
         self, positions: Int32, distances: Column, ties: Sequence[Int64], run_numbers: Int32, rows: Int32
     ) -> None: ...
+    @property
+    def is_exact(self) -> bool: ...
+    def taking(
+        self,
+        probing: RunsProbe,
+        distances: PairDistances,
+        own: Sequence[Column],
+        runs: RunColumns,
+        ties: Sequence[RunColumns],
+    ) -> Task[None]: ...
     def ranked(self) -> tuple[Int32, Int32, Int32]: ...
 
 

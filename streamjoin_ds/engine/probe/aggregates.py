@@ -29,8 +29,9 @@ from streamjoin_ds.engine.kernels.contract import KernelModule
 from streamjoin_ds.engine.kernels.objects import Column, Int32, Int64, PartnerSums
 from streamjoin_ds.engine.probe.accumulators import Accumulator, Average, Count, Extreme, Pairs, Sum, Wanted
 from streamjoin_ds.engine.probe.held_values import Collected, Deviation, Picked, Quantile
-from streamjoin_ds.engine.probe.pipeline import Counted
-from streamjoin_ds.engine.storage.run_set import RunSet, RunSetView
+from streamjoin_ds.engine.probe.pipeline import Inside
+from streamjoin_ds.engine.probe.window_probe import ProbeCursor
+from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.bound.calculations import BoundAggregate
@@ -73,7 +74,7 @@ class Aggregation:
     Attributes
     ----------
     left_open : int
-        How many tuples were counted in vain: their pairs are needed (`counting`).
+        How many tuples were counted in vain: their pairs are needed (`inside`).
     """
 
     def __init__(self, bound: BoundJoin, stream: int, selection: Selection) -> None:
@@ -87,8 +88,8 @@ class Aggregation:
         """Which tuples have a partner."""
         return self._partners > 0
 
-    def counting(self, run_set: RunSet | RunSetView) -> Counted | None:
-        """Return what takes the partners as they are counted, with sums of their columns; None: pairs are needed.
+    def inside(self, probing: ProbeCursor) -> Inside | None:
+        """Return what counts the partners, with sums of their columns; None: pairs are needed.
 
         Which columns kernels add up: plain ones of the partners, of numbers and times, without nulls where they lie.
         """
@@ -101,16 +102,23 @@ class Aggregation:
             if found is None or not isinstance(one, Summed):
                 return None
             wanted.append((one, found))
+        run_set = probing.run_set
         names = tuple(dict.fromkeys(found.column for _, found in wanted if found is not None))
         if not names or not run_set.runs:
-            return Counted(partial(self._took, None, wanted))
+            return self._counting(probing, wanted, None)
         if not isinstance(run_set, RunSet) or run_set.plain(names) != names:
             return None
         kernels = run_set.runs[0].form.kernels
         asked = [(names.index(one.column), one.function, one.kind) for _, one in wanted if one and one.function]
         columns = run_set.columns(names)
         sums = kernels.module.PartnerSums(len(self._selection), columns, asked, kernels.implementation)
-        return Counted(partial(self._took, sums, wanted), sums)
+        return self._counting(probing, wanted, sums)
+
+    def _counting(
+        self, probing: ProbeCursor, wanted: Sequence[tuple[Summed, Wanted | None]], sums: PartnerSums | None
+    ) -> Inside:
+        counts = np.zeros(len(self._selection), np.int64)
+        return Inside(probing.counting(counts, sums), partial(self._took, sums, wanted, counts))
 
     def _wanted(self, one: Summed, bound: BoundAggregate) -> Wanted | None:
         stream, column = bound.arguments[0].stream, bound.arguments[0].column

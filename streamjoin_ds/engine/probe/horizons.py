@@ -43,11 +43,11 @@ from streamjoin_ds.engine.kernels.objects import Int32, Int64
 from streamjoin_ds.engine.probe.aggregates import Aggregation, aggregates_of_none, partials_of_none
 from streamjoin_ds.engine.probe.join_order import JoinOrder
 from streamjoin_ds.engine.probe.nearest import NearestRows, with_nearness
-from streamjoin_ds.engine.probe.pipeline import Counted, JoinPipeline
+from streamjoin_ds.engine.probe.pipeline import Inside, JoinPipeline
 from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.results import inside_columns
+from streamjoin_ds.engine.probe.window_probe import ProbeCursor
 from streamjoin_ds.engine.scheduler import ChunkCoroutine, TaskCoroutine
-from streamjoin_ds.engine.storage.run_set import RunSet, RunSetView
 from streamjoin_ds.engine.storage.sealed_run import KeptLayout, SealedRun
 from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.waiting import StreamWaiting, Waiting
@@ -77,10 +77,10 @@ class HasPartner:
         del found
         self.mask[positions] = True
 
-    def counting(self, run_set: RunSet | RunSetView) -> Counted:
-        """Return what takes the number of partners of each tuple; see `JoinPipeline.reducing`."""
-        del run_set
-        return Counted(self._take)
+    def inside(self, probing: ProbeCursor) -> Inside:
+        """Return what counts the partners of each tuple; see `JoinPipeline.reducing`."""
+        counts = np.zeros(len(self.mask), np.int64)
+        return Inside(probing.counting(counts), partial(self._take, counts))
 
     def _take(self, counts: Int64) -> None:
         self.mask |= counts > 0
@@ -168,7 +168,7 @@ class EachStream:
             reduction = HasPartner(len(tried))
             if len(tried):
                 part = ProbeBatch(0, chosen, (other,), arrived.windows)
-                yield from self._joining.reducing(part, reduction, reduction.counting)
+                yield from self._joining.reducing(part, reduction, reduction.inside)
             if self.wants_partner:
                 is_open[tried] = reduction.mask
             else:
@@ -181,7 +181,7 @@ class EachStream:
         for other in arrived.order:
             reduction = HasPartner(len(found))
             part = ProbeBatch(0, arrived.selection, (other,), arrived.windows)
-            yield from self._joining.reducing(part, reduction, reduction.counting)
+            yield from self._joining.reducing(part, reduction, reduction.inside)
             found |= reduction.mask.astype(np.int64) << (other - 1)
         return found
 
@@ -381,7 +381,7 @@ class Horizons:
             mask = yield from self._each.mask(arrived)
         else:
             reduction = HasPartner(len(selection))
-            yield from self._joining.reducing(arrived, reduction, reduction.counting)
+            yield from self._joining.reducing(arrived, reduction, reduction.inside)
             mask = ~reduction.mask if arrived.stream in self._lonely else reduction.mask
         if mask.any():
             yield from self._joining.cut(self._rows[arrived.stream].table(filtered(tuples, mask)))
@@ -390,7 +390,7 @@ class Horizons:
         """Yield the rows of some decided tuples with the aggregates over their partners, in order."""
         selection = arrived.selection
         aggregation = Aggregation(self._bound, arrived.stream, selection)
-        yield from self._joining.reducing(arrived, aggregation, aggregation.counting if self._by_pairs <= 0 else None)
+        yield from self._joining.reducing(arrived, aggregation, aggregation.inside if self._by_pairs <= 0 else None)
         # Where the sums leave many tuples open, they are found twice: the next pieces do without them.
         self._by_pairs = _PIECES_BY_PAIRS if 2 * aggregation.left_open > len(selection) else max(self._by_pairs - 1, 0)
         tuples = selection.run_set.runs[0].tuples.slice(selection.begin, len(selection))
@@ -406,7 +406,7 @@ class Horizons:
         is_copied = arrived.stream in self._copied
         for part in self._nearest.slices(arrived):
             reduction = self._nearest.reduction(part)
-            yield from self._joining.reducing(part, reduction)
+            yield from self._joining.reducing(part, reduction, reduction.inside)
             counts, partners = reduction.ranked()
             lonely = np.flatnonzero(counts == 0) if part.stream in self._lonely else np.empty(0, np.int64)
             rows = (

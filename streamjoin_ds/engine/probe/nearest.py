@@ -7,7 +7,8 @@
 
 Pairs are never all there at once: a chunk of them is, and the nearest of each tuple so far. `NearestPairs` is the
 kernel; its twin says what it does. A distance is calculated in steps of a kernel where that can be done
-(`DistanceSteps`, `PairDistances`): it reads the columns of pairs where they lie.
+(`DistanceSteps`, `PairDistances`): it reads the columns of pairs where they lie. Then no pair leaves the kernels, if
+one of them probes the whole window (`RunsProbe`): a list of pairs goes all this way while it is in cache.
 
 Where other cells have partners of the same tuples, rows hold how near the partner is (`NEARNESS`): whoever puts the
 cells' rows together keeps the nearest of all.
@@ -25,15 +26,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamjoin_ds.engine.kernels.contract import KernelModule
-from streamjoin_ds.engine.kernels.objects import Int32, PairDistances, Step
-from streamjoin_ds.engine.probe.pipeline import JoinPipeline
+from streamjoin_ds.engine.kernels.objects import Int32, NearestPairs, PairDistances, RunsProbe, Step, Task
+from streamjoin_ds.engine.probe.pipeline import Inside, JoinPipeline
 from streamjoin_ds.engine.probe.probe_batch import ProbeBatch
 from streamjoin_ds.engine.probe.results import PartialResults
+from streamjoin_ds.engine.probe.run_probe import RunByRunProbe
+from streamjoin_ds.engine.probe.window_probe import ProbeCursor
 from streamjoin_ds.engine.scheduler import TaskCoroutine
+from streamjoin_ds.engine.storage.run_set import RunSet
 from streamjoin_ds.engine.storage.selection import Selection, sequence_numbers
 from streamjoin_ds.engine.tuning import NearestTuning
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
-from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN
+from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, SEQ
 from streamjoin_ds.spec.expression.node import EXACT, EXACT_FLOAT, Typed
 from streamjoin_ds.spec.expression.predicate import Column
 
@@ -86,6 +90,17 @@ class DistanceSteps:
             is_time = pa.types.is_timestamp(values.type) or pa.types.is_duration(values.type)
             found.append((values.view(pa.int64()) if is_time else values).to_numpy())
         return found
+
+    def taking(
+        self, pairs: NearestPairs, own: list[npt.NDArray[np.generic]], kernel: RunsProbe, run_set: RunSet
+    ) -> Task[None] | None:
+        """Return a task that gives all pairs of a probing to `pairs`; None where kernels cannot."""
+        assert self._kernel is not None, "there are own columns"
+        needed = (*self._other, SEQ)
+        if not run_set.runs or run_set.plain(needed) != needed or run_set.narrow_key(0) is not None:
+            return None
+        ties = run_set.keys(0), run_set.columns((SEQ,))  # the times, then the numbers
+        return pairs.taking(kernel, self._kernel, own, run_set.columns(self._other), ties)
 
     def values(
         self, own: list[npt.NDArray[np.generic]], positions: Int32, found: Selection
@@ -213,10 +228,31 @@ class NearestPartners:
         assert bound.join.nearest is not None, "the join has nearest partners"
         self._bound, self._distance = bound, bound.distance
         self._stream, self._selection = arrived.stream, arrived.selection
-        module = arrived.selection.run_set.module
-        self._pairs = module.NearestPairs(len(arrived.selection), bound.join.nearest.k)
+        self._k = bound.join.nearest.k
+        self._pairs = self._none()
         self._steps, self._own = steps, steps.own_columns(arrived.selection)
         self._found: Selection | None = None  # the partners that were found last
+
+    def _none(self) -> NearestPairs:
+        return self._selection.run_set.module.NearestPairs(len(self._selection), self._k)
+
+    def inside(self, probing: ProbeCursor) -> Inside | None:
+        """Return what keeps the nearest partners within the kernels; see `JoinPipeline.reducing`."""
+        kernel, run_set = probing.kernel, probing.run_set
+        if self._own is None or isinstance(kernel, RunByRunProbe) or not isinstance(run_set, RunSet):
+            return None
+        task = self._steps.taking(self._pairs, self._own, kernel, run_set)
+        if task is None:
+            return None
+        self._found = Selection(run_set)
+        return Inside([task], self._left)
+
+    def _left(self) -> Int32 | None:
+        """Return all tuples where the kernel could not hold a distance exactly."""
+        if self._pairs.is_exact:
+            return None
+        self._pairs = self._none()
+        return np.arange(len(self._selection), dtype=np.int32)
 
     def add(self, positions: Int32, found: Selection) -> None:
         """Take some pairs; see `Reduction`."""

@@ -14,7 +14,7 @@ in another. Partners of tuples that are decided at their horizon go to a `Reduct
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.kernels.contract import MAX_CONDITIONS
 from streamjoin_ds.engine.kernels.loading import Kernels
-from streamjoin_ds.engine.kernels.objects import Int32, Int64, PartnerSums
+from streamjoin_ds.engine.kernels.objects import Int32, Int64, Task
 from streamjoin_ds.engine.probe.probe_batch import PieceProgress, ProbeBatch, Progress
 from streamjoin_ds.engine.probe.residual import Residual, settled_terms
 from streamjoin_ds.engine.probe.results import MAX_GATHERED_ROWS, PartialResults, ResultBuilder, WindowIds
@@ -34,14 +34,13 @@ from streamjoin_ds.engine.probe.run_probe import RunByRunProbe, even_edges
 from streamjoin_ds.engine.probe.window_probe import ProbeCursor, WindowProbe
 from streamjoin_ds.engine.scheduler import ChunkCoroutine, Scheduler, TaskCoroutine, run_alone
 from streamjoin_ds.engine.storage.conditions import ProbeCondition, finding, oriented
-from streamjoin_ds.engine.storage.run_set import RunSet, RunSetView
 from streamjoin_ds.engine.storage.selection import Selection, keys_of, taken
 from streamjoin_ds.engine.storage.window import Window
 from streamjoin_ds.engine.tuning import DEFAULT, Tuning
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.window import PeriodicWindow
 
-__all__ = ["Counted", "JoinPipeline", "JoinStep", "Reduction"]
+__all__ = ["Inside", "JoinPipeline", "JoinStep", "Reduction"]
 
 _EXPECTED_TIMES = 1.2  # the rows of the last push for which there is room at first
 _MORE_TIMES = 4  # the room for the table before, in each further table of a probing
@@ -55,20 +54,19 @@ class Reduction(Protocol):
         """Take some pairs: positions of decided tuples, in no order, and a partner of each. Copy what is to stay."""
 
 
-class Counted(NamedTuple):
-    """What becomes of partners that are counted: no pair leaves the kernels.
+class Inside(NamedTuple):
+    """What becomes of partners while they are found: no pair leaves the kernels.
 
     Attributes
     ----------
-    take : callable
-        Takes the number of partners of each tuple, once, and returns the positions of tuples whose pairs are needed all
-        the same; None: of no tuple.
-    sums : PartnerSums or None
-        What adds up the partners' columns meanwhile.
+    tasks : iterable of Task
+        They probe, one after the other.
+    left : callable
+        Called once all are done. It returns the positions of tuples whose pairs are needed all the same; None: of none.
     """
 
-    take: Callable[[Int64], Int32 | None]
-    sums: PartnerSums | None = None
+    tasks: Iterable[Task[None]]
+    left: Callable[[], Int32 | None]
 
 
 class JoinStep:
@@ -212,25 +210,24 @@ class JoinPipeline:
         self,
         arrived: ProbeBatch,
         reduction: Reduction,
-        counting: Callable[[RunSet | RunSetView], Counted | None] | None = None,
+        inside: Callable[[ProbeCursor], Inside | None] | None = None,
     ) -> TaskCoroutine[None]:
         """Give a reduction all partners that tuples have in the window they meet, step by step; two streams only.
 
-        `counting` returns what takes the partners as they are counted, in place of the pairs; None: the pairs are
-        needed. A condition that kernels do not test needs the pairs, too.
+        `inside` returns what takes the partners of a probing within the kernels, in place of the pairs; None: the pairs
+        are needed. A condition that kernels do not test needs the pairs, too.
         """
         (stream,) = arrived.order
         step = self._step((arrived.stream,), stream)
         probing = yield from self._beginning({arrived.stream: arrived.selection}, step, arrived.windows[stream])
-        counted = counting(probing.run_set) if counting is not None and step.finds_all(arrived) else None
-        if counted is None:
+        taken = inside(probing) if inside is not None and step.finds_all(arrived) else None
+        if taken is None:
             yield from self._adding(arrived, step, probing, reduction.add)
             return
-        counts = np.zeros(len(arrived.selection), np.int64)
-        for task in probing.counting(counts, counted.sums):
+        for task in taken.tasks:
             yield [task]
         self._finder.end(probing)
-        left = counted.take(counts)
+        left = taken.left()
         if left is None:
             return
         part = ProbeBatch(arrived.stream, arrived.selection.take(left), arrived.order, arrived.windows)

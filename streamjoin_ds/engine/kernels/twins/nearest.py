@@ -6,6 +6,7 @@ Distances, and whether two places on the globe are near each other, are calculat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from streamjoin_ds.engine.kernels.objects import Bytes, Column, Int32, Int64, St
 from streamjoin_ds.engine.kernels.twins.arguments import check_array, float_bound, index, refuse
 from streamjoin_ds.engine.kernels.twins.arguments import own as own_object
 from streamjoin_ds.engine.kernels.twins.run_columns import RunColumns
+from streamjoin_ds.engine.kernels.twins.runs import RunsProbe
+from streamjoin_ds.engine.kernels.twins.threads import Task
 from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, Float64
 from streamjoin_ds.spec.expression.node import EXACT_FLOAT
 from streamjoin_ds.spec.functions.globe import NearBounds, answers
@@ -23,6 +26,7 @@ __all__ = ["MAX_STEPS", "NEAREST_TIES", "NearPlaces", "NearestPairs", "PairDista
 
 MAX_STEPS = 24
 NEAREST_TIES = 3  # columns that decide between pairs of one distance
+_LISTED_PAIRS = 1024
 _MAX_ROWS = 2**31 - 1
 
 _LEAVES = ("own", "other", "float", "int")
@@ -246,6 +250,7 @@ class NearestPairs:
         self._kept += [np.empty(0, np.int64) for _ in range(NEAREST_TIES)]
         self._kept += [np.empty(0, np.int32), np.empty(0, np.int32)]
         self._is_ranked = False
+        self.is_exact: bool = True
 
     def select(self, positions: Int32, distances: Float64) -> Int32:
         """Return the numbers of the pairs that may be among the nearest, ascending: by their distances alone.
@@ -300,6 +305,65 @@ class NearestPairs:
         order = np.lexsort(columns[NEAREST_TIES + 1 :: -1])
         order = order[_ranks(columns[0][order]) < self._k]
         self._kept = [column[order] for column in columns]
+
+    def taking(
+        self,
+        probing: objects.RunsProbe,
+        distances: objects.PairDistances,
+        own: Sequence[Column],
+        runs: objects.RunColumns,
+        ties: Sequence[objects.RunColumns],
+    ) -> Task[None]:
+        """Return a task that takes all pairs of a probing with their distances; none leaves the kernels.
+
+        Where a distance cannot be held exactly it ends, `is_exact` is False, and what was kept is of no use.
+
+        Parameters
+        ----------
+        probing : RunsProbe
+            No pair of it was written before.
+        distances : PairDistances
+        own, runs
+            The columns of the probes and of the probed runs, as for `PairDistances.fill`.
+        ties : sequence of RunColumns
+            Up to three: each has one column of int64 of the probed runs. See `keep`.
+        """
+        of_probes = own_object(probing, RunsProbe, "probing")
+        if self._is_ranked:
+            refuse("the pairs were ranked already", "taking", hint="one object for some probes")
+        if of_probes.count > self._count:
+            refuse("there are fewer probes than the probing has", "probing")
+        if len(ties) > NEAREST_TIES:
+            refuse("there are three columns at most that decide ties", "ties")
+        for columns in ties:
+            if own_object(columns, RunColumns, "ties").dtypes != [np.dtype(np.int64)]:
+                refuse("what decides a tie is a column of int64", "ties")
+        for columns in (runs, *ties):
+            if len(own_object(columns, RunColumns, "runs").run_rows) != len(of_probes.run_rows):
+                refuse("the columns are of other runs than the probing's", "columns")
+        return Task(partial(self._take, of_probes, distances, own, runs, ties))
+
+    def _take(
+        self,
+        probing: RunsProbe,
+        distances: objects.PairDistances,
+        own: Sequence[Column],
+        runs: objects.RunColumns,
+        ties: Sequence[objects.RunColumns],
+    ) -> None:
+        out = np.empty((3, _LISTED_PAIRS), np.int32)
+        while count := probing.fill(*out):
+            positions, rows, run_numbers = out[:, :count]
+            found = np.empty(count)
+            if not distances.fill(own, runs, run_numbers, positions, rows, found):
+                self.is_exact = False
+                return
+            selected = self.select(positions, found)
+            rows, run_numbers = rows[selected], run_numbers[selected]
+            values = [np.zeros(len(selected), np.int64) for _ in range(NEAREST_TIES)]
+            for column, to in zip(ties, values, strict=False):
+                column.gather(run_numbers, rows, [to])
+            self.keep(positions[selected], found[selected], values, run_numbers, rows)
 
     def ranked(self) -> tuple[Int32, Int32, Int32]:
         """Return how many pairs each probe has, then their run numbers and rows, each probe's nearest first."""
