@@ -249,3 +249,8 @@ def test_a_driver_that_stops_on_a_full_disk_leaves_room_for_the_next() -> None:
 def test_a_disk_that_is_full_wherever_spark_writes_ends_the_query_by_name() -> None:
     """A flaw of the model: room was missed at the write itself, and nothing explained the error."""
     assert not outcome_of(random_schedule(2_040_117)).violations
+
+
+def test_a_task_that_wakes_writes_its_state_where_another_driver_has_removed_the_folder() -> None:
+    """A flaw of the model: the folder was made before the task fell asleep, where Hadoop makes it with the file."""
+    assert not outcome_of(random_schedule(2_051_027)).violations

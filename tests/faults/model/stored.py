@@ -149,10 +149,11 @@ def sums_of(data: bytes) -> bytes:
 
 
 def _write(path: Path, data: bytes, *, is_new: bool = False) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     aside, number = path.with_name(f".{path.name}.tmp"), 0
     try:
         disk.at("spark write", writes=True)
+        # As Hadoop does where it creates a file: a driver without Spark may have removed the folder meanwhile.
+        path.parent.mkdir(parents=True, exist_ok=True)
         # A file that is there is of an attempt that has stopped or died, so each attempt writes under its own name.
         while aside.exists() or sums_path(aside).exists():
             aside, number = path.with_name(f".{path.name}.{number}.tmp"), number + 1
