@@ -38,16 +38,34 @@ static void rise_distance(double *heap, int64_t count, double distance)
     heap[place] = distance;
 }
 
-int64_t sj_nearest_select(sj_nearest *nearest, const sj_near_pairs *pairs, int32_t *selected)
+/* Returns the first pair behind `begin` that is of another probe. */
+static int64_t stretch_end(const sj_near_pairs *pairs, int64_t begin)
+{
+    int64_t end = begin + 1;
+    while (end < pairs->count && pairs->positions[end] == pairs->positions[begin]) {
+        end++;
+    }
+    return end;
+}
+
+/* Puts the distances of one probe into its heap. */
+static void see(sj_nearest *nearest, int64_t probe, const double *distances, int64_t count)
 {
     const int64_t k = nearest->k;
-    if (!are_inside(nearest, pairs)) {
-        return -1;
+    double *heap = nearest->distances + probe * k;
+    if (k == 1) {
+        double least = nearest->seen[probe] ? heap[0] : INFINITY;
+        int is_known = nearest->seen[probe];
+        for (int64_t at = 0; at < count; at++) {
+            is_known |= !isnan(distances[at]);
+            least = distances[at] < least ? distances[at] : least;
+        }
+        heap[0] = least;
+        nearest->seen[probe] = is_known;
+        return;
     }
-    for (int64_t pair = 0; pair < pairs->count; pair++) {
-        const int64_t probe = pairs->positions[pair];
-        const double distance = pairs->distances[pair];
-        double *heap = nearest->distances + probe * k;
+    for (int64_t at = 0; at < count; at++) {
+        const double distance = distances[at];
         if (nearest->seen[probe] == k) {
             if (distance < heap[0]) {
                 sink_distance(heap, k, distance);
@@ -56,12 +74,26 @@ int64_t sj_nearest_select(sj_nearest *nearest, const sj_near_pairs *pairs, int32
             rise_distance(heap, nearest->seen[probe]++, distance);
         }
     }
+}
+
+int64_t sj_nearest_select(sj_nearest *nearest, const sj_near_pairs *pairs, int32_t *selected)
+{
+    if (!are_inside(nearest, pairs)) {
+        return -1;
+    }
+    for (int64_t begin = 0, end; begin < pairs->count; begin = end) {
+        end = stretch_end(pairs, begin);
+        see(nearest, pairs->positions[begin], pairs->distances + begin, end - begin);
+    }
     int64_t written = 0;
-    for (int64_t pair = 0; pair < pairs->count; pair++) {
-        const int64_t probe = pairs->positions[pair];
-        const double most = nearest->seen[probe] == k ? nearest->distances[probe * k] : INFINITY;
-        selected[written] = (int32_t)pair;
-        written += pairs->distances[pair] <= most;
+    for (int64_t begin = 0, end; begin < pairs->count; begin = end) {
+        const int64_t probe = pairs->positions[begin];
+        const double most = nearest->seen[probe] == nearest->k ? nearest->distances[probe * nearest->k] : INFINITY;
+        end = stretch_end(pairs, begin);
+        for (int64_t pair = begin; pair < end; pair++) {
+            selected[written] = (int32_t)pair;
+            written += pairs->distances[pair] <= most;
+        }
     }
     return written;
 }
