@@ -192,13 +192,13 @@ def test_exact_distances_are_told_apart_beyond_float64() -> None:
 @pytest.mark.parametrize(("far", "is_inside"), [(0, True), (1 << 53, False)])
 def test_no_pair_leaves_the_kernels_of_a_grid_unless_a_distance_does_not_fit(far: int, is_inside: bool) -> None:
     chooser, added = random.Random(5), []
-    rows = {name: [row(n, chooser.random(), chooser.randrange(1000)) for n in range(2_000)] for name in "ew"}
+    rows = {name: [row(n, chooser.random(), chooser.randrange(1000)) for n in range(300)] for name in "ew"}
     rows["e"] = [{**one, "y": one["y"] - far} for one in rows["e"]]
-    join = Join(streams("e", "w"), "abs(e.x - w.x) <= 0.02", "500us", nearest=Nearest(2, "abs(e.y - w.y)"))
-    engine, add = JoinEngine(join, bucket_rows=200), NearestPartners.add
+    join = Join(streams("e", "w"), "abs(e.x - w.x) <= 0.2", "100us", nearest=Nearest(2, "abs(e.y - w.y)"))
+    engine, add = JoinEngine(join, bucket_rows=30), NearestPartners.add
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NearestPartners, "add", lambda *pairs: (added.append(len(pairs[1])), add(*pairs)))
-        cuts = [{name: of[begin : begin + 100] for name, of in rows.items()} for begin in range(0, 2_000, 100)]
+        cuts = [{name: of[begin : begin + 50] for name, of in rows.items()} for begin in range(0, 300, 50)]
         found = [engine.push(cut) for cut in cuts]
     assert bool(sum(added)) != is_inside
     found.append(engine.finish())
