@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.errors import (
     ArgumentError,
     FileFormatError,
@@ -37,6 +38,7 @@ from streamjoin_ds.source.feed import Feed
 from streamjoin_ds.source.files.csv_dialect import CsvDialect
 from streamjoin_ds.source.files.csv_lines import CsvHead
 from streamjoin_ds.source.files.file_columns import (
+    BEGIN_BYTES,
     FoundColumns,
     columns_of_files,
     json_of_lines,
@@ -304,7 +306,8 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream, most: int) -> FoundCol
         return FoundColumns(_with_time(schema, None, stream), large)
     if kind == "spool" and not entry.decodings:
         return FoundColumns(_of_segment(entry, stream, most), folded=False)
-    pieces = []
+    pieces, has_pieces = [], is_local(entry.path) and has_its_bytes(entry)
+    most = min(most, BEGIN_BYTES) if has_pieces else most
     with open_text(entry) as text:
         data = text.read(0, most)
         fault = text.fault
@@ -312,7 +315,7 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream, most: int) -> FoundCol
         end = len(data) if whole else data.rfind(b"\n") + 1
         if fault is not None and not end:
             raise fault
-        if not whole and has_its_bytes(entry):
+        if not whole and has_pieces:
             pieces = list(later_pieces(text, entry.path, end))
     refuse_foreign(data, entry.path)
     is_csv, names, records = kind == "csv", [""] * 0, data[:end]

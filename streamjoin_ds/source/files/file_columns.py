@@ -23,7 +23,6 @@ import pyarrow.json as arrow_json
 
 from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.errors import FileFormatError, StreamJoinError
-from streamjoin_ds.source.files.file_names import compression_of
 from streamjoin_ds.source.files.json_lines import check_nulls, told
 from streamjoin_ds.source.files.listing import FileEntry, Location
 from streamjoin_ds.source.files.text import Text
@@ -33,13 +32,21 @@ from streamjoin_ds.spec.member.computed_columns import tried_columns
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.nested_path import inner_path, root_fields
 
-__all__ = ["FoundColumns", "columns_of_files", "json_of_lines", "large_columns", "later_pieces"]
+__all__ = [
+    "BEGIN_BYTES",
+    "FoundColumns",
+    "columns_of_files",
+    "json_of_lines",
+    "large_columns",
+    "later_pieces",
+]
 
 # Files that are looked at beside the first one, at most: here, and on another machine, where each is a request or two.
 _MOST_TABLES, _MOST_TEXTS, _MOST_ELSEWHERE = 1000, 32, 16
 SAMPLE_BYTES = 64 << 20  # of the first file's text, at most
-PIECE_BYTES = 1 << 20  # of a text, but for the beginning of the first file
-_PIECES = 8  # of the rest of a text
+PIECE_BYTES = 1 << 20  # of the beginning of a later file's text
+BEGIN_BYTES = 8 << 20  # of the beginning of a text of which later pieces are looked at, too
+_LATER_BYTES, _LATER_PIECES = 256 << 10, 32
 _Kind: TypeAlias = tuple[tuple[str | None, ...], str]  # where in a record, None in a list, and what is there
 
 
@@ -133,12 +140,10 @@ def _spread(names: Sequence[str], path: str, *, is_table: bool) -> list[str]:
 
 def later_pieces(text: Text, path: str, begin: int) -> Iterator[bytes]:
     """Yield pieces of whole lines of a plain text that lie behind byte `begin`, up to its end, evenly spread."""
-    if compression_of(path) is not None or not is_local(path):
-        return
-    size = os.path.getsize(path)
-    last = size - PIECE_BYTES
-    for place in sorted({max(begin, int(at)) for at in np.linspace(begin, last, _PIECES)}) if last > begin else [begin]:
-        data = text.read(place, PIECE_BYTES)
+    last = os.path.getsize(path) - _LATER_BYTES
+    places = {max(begin, int(at)) for at in np.linspace(begin, last, _LATER_PIECES)} if last > begin else {begin}
+    for place in sorted(places):
+        data = text.read(place, _LATER_BYTES)
         cut = data.find(b"\n") + 1 if place > begin else 0
         yield data[cut : data.rfind(b"\n") + 1]
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from streamjoin_ds import Stream, band
 from streamjoin_ds.errors import SchemaDriftError
+from streamjoin_ds.source.files.file_columns import BEGIN_BYTES
 from streamjoin_ds.source.position import FilePosition
 from streamjoin_ds.source.stream_source import infer_schema, open_feed
 from streamjoin_ds.spec import Join, bind
@@ -209,13 +210,12 @@ def test_whole_numbers_in_the_first_file_are_no_type_for_all(tmp_path: Path, end
     assert [row[-2] for row in found] == [LARGEST_EXACT + 1, LARGEST_EXACT + 2] * 2
 
 
-def test_the_end_of_a_long_text_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamjoin_ds.source.files.file_columns.SAMPLE_BYTES", 1000)
-    monkeypatch.setattr("streamjoin_ds.source.files.file_columns.PIECE_BYTES", 100)
+def test_the_middle_and_the_end_of_a_long_text_are_looked_at(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("ts,x,y\n" + "".join(f"{k},{k},\n" for k in range(1000)) + "1000,16.81,7\n")
-    schema = infer_schema(Stream("e", str(path)))
-    assert (schema.field("x").type, schema.field("y").type) == (pa.float64(), pa.int64())
+    plain = b"1704067200,1,,7\n" * (BEGIN_BYTES // 10)
+    path.write_bytes(b"ts,x,y,z\n" + plain + b"1704067200,1,,7.5\n" * 100_000 + plain + b"1704067200,16.81,7,7\n")
+    schema = infer_schema(Stream("e", str(path), time_unit="s"))
+    assert [schema.field(name).type for name in "xyz"] == [pa.float64(), pa.int64(), pa.float64()]
 
 
 KINDS = [
