@@ -6,7 +6,9 @@ import json
 import re
 
 import pytest
+from click.testing import CliRunner
 
+from tests.bench import text_files
 from tests.bench.results import bench
 from tests.bench.suites.paths.report import MEASURES
 from tests.bench.suites.sides import OURS, SIDES
@@ -59,3 +61,14 @@ def test_help_names_workloads_and_options(tmp_path, arguments):
     assert done.returncode == 0
     for word in ("band2d-small", "input-bound", "--json", "--runs", "--quick", "--data", "--peer"):
         assert word in done.stdout.replace("\n", "").replace(" ", "") or word in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", ["local", "ms"])
+def test_duckdb_finds_the_same_in_files_of_text(times):
+    done = CliRunner().invoke(text_files.main, ["--records", "60000", "--runs", "1", "--times", times])
+    assert done.exit_code == 0, done.output
+    said = (
+        r"2 files of 60,000 records, [1-9][\d,]* matches\n(streamjoin run --local|DuckDB): .* CPU s\nDuckDB: .* CPU s\n"
+    )
+    assert re.fullmatch(said, done.output)
