@@ -112,11 +112,7 @@ class BatchPlanner:
             return again
         before = self._plan(start)
         feeds, positions = self._tasks.feeds, self._positions(before)
-        limits = [
-            ahead_limit(s.max_ahead_us, clock) for s, clock in zip(self._options.streams, before.clocks, strict=True)
-        ]
-        each = map if self._tasks.in_order else each
-        frontiers = list(each(lambda feed, at, ahead: feed.frontier(at, look, ahead), feeds, positions, limits))
+        frontiers = self._frontiers(before, look, each)
         times = [time for frontier in frontiers if (time := frontier.first_time()) is not None]
         horizon = self._pacing.horizon_us(min(times, default=None))
         rows = rows_of_prefix(frontiers, most, horizon)
@@ -153,6 +149,23 @@ class BatchPlanner:
         )
         self._latest = _plain(planned)
         return self._latest
+
+    def look_ahead(self, end: dict[str, Any], limit: int) -> None:
+        """Look at records behind a batch that was full, so that `latest` finds them looked at; it decides nothing.
+
+        It may run in another thread while that batch is joined and committed, until the planner is asked again.
+        """
+        planned = self._plan(end)
+        if self._delay_bound is None and planned.backlog.limited_by in ("max_rows_per_batch", "bytes"):
+            self._frontiers(planned, limit, map)
+
+    def _frontiers(self, before: BatchPlan, look: int, each: Callable[..., Iterator[Any]]) -> list[Frontier]:
+        """Return the next records of each stream, at most `look`, after a batch."""
+        clocks = zip(self._options.streams, before.clocks, strict=True)
+        limits = [ahead_limit(stream.max_ahead_us, clock) for stream, clock in clocks]
+        each = map if self._tasks.in_order else each
+        positions = self._positions(before)
+        return list(each(lambda feed, at, ahead: feed.frontier(at, look, ahead), self._tasks.feeds, positions, limits))
 
     def report(self) -> dict[str, Any] | None:
         """Return what the query's progress shows: the last offset, and what is not read, for each stream.

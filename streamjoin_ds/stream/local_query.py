@@ -226,10 +226,13 @@ class LocalQuery:
 
     def _run_batch(self, start: dict[str, Any], end: dict[str, Any], readers: ThreadPoolExecutor) -> None:
         log, batch = self._log, self._log.batch
-        states, reported = self._joined(self._exchanged(self._planner.tasks(start, end), readers))
+        rows = self._exchanged(self._planner.tasks(start, end), readers)
+        ahead = readers.map(self._planner.look_ahead, [end], [self._most_rows])
+        states, reported = self._joined(rows)
         log.keep_states(states)
         self._commit(_Collected(reported), batch)  # type: ignore[arg-type]  # all that it asks of a DataFrame
         log.end_batch()
+        list(ahead)  # an error of it is one of the next batch
         facts = self._planner.report() or end
         self.lastProgress = {"id": self.id, "name": self.name, "batchId": batch, "sources": [{"latestOffset": facts}]}
 

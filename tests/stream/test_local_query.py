@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from streamjoin_ds import Stream, StreamJoin
 from streamjoin_ds.checkpoint.batch_log import BatchLog
 from streamjoin_ds.checkpoint.inspection import inspected, opened, sparks_state_rows, state_rows
 from streamjoin_ds.checkpoint.spark_files import SparkFiles
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.errors import ArgumentError, StreamJoinError
 from streamjoin_ds.sink import durability, log
 from streamjoin_ds.sink.commit import Committer
 from streamjoin_ds.sink.reader import scanned
+from streamjoin_ds.source.files.file_scan import FileScan
+from streamjoin_ds.stream.batch_planner import BatchPlanner
 from streamjoin_ds.stream.commit import forget_committers
 from streamjoin_ds.stream.local_query import LocalQuery, start_local
 from streamjoin_ds.stream.query_options import QueryOptions
@@ -183,6 +187,69 @@ def test_a_batch_waits_for_the_device_three_times(tmp_path: Path, monkeypatch: p
         assert str(tmp_path / f"checkpoint/offsets/{number}") in batch[0][1]
         assert any(path.startswith(f"{run.table}/batch-{number:08d}") for path in batch[0][1]), "a cell's file"
     run.check()
+
+
+class Folders:
+    """A join of two folders of small files, in batches of fewer records than there are."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.join = StreamJoin([Stream(side, str(folder / side)) for side in "ew"], "abs(e.x - w.x) <= 0.5", "1ms")
+        for side in "ew":
+            (folder / side).mkdir()
+            for number in range(6):
+                self.write(side, number)
+
+    def write(self, side: str, number: int, columns: str = "ts,x") -> None:
+        rows = [f"{1_700_000_000_000_000 + k},{k % 7}.5" for k in range(100 * number, 100 * number + 100)]
+        (self._folder / side / f"{number}.csv").write_text("\n".join([columns, *rows, ""]))
+
+    def run(self) -> int:
+        query = self.join.run_local(
+            self._folder / "matches", self._folder / "checkpoint", available_now=True, max_rows_per_batch=200
+        )
+        query.awaitTermination(60)
+        return self.matches()
+
+    def matches(self) -> int:
+        return int(scanned(DeltaTable(str(self._folder / "matches"))).count_rows())
+
+
+def test_records_of_the_next_batch_are_looked_at_while_a_full_one_is_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, phase, extend = Counter[str](), [""], FileScan._extend
+
+    def counted(scan: FileScan) -> int:
+        records = extend(scan)
+        found[phase[0]] += records
+        return records
+
+    for step in ("latest", "look_ahead"):
+        original = getattr(BatchPlanner, step)
+
+        def noted(*asked: Any, step: str = step, original: Any = original, **named: Any) -> Any:
+            phase[0] = "a later latest" if step == "latest" and found["look_ahead"] else step
+            return original(*asked, **named)
+
+        monkeypatch.setattr(BatchPlanner, step, noted)
+    monkeypatch.setattr(FileScan, "_extend", counted)
+    assert Folders(tmp_path).run() == sum((a % 7) == (b % 7) for a in range(600) for b in range(600))
+    assert found["look_ahead"] > found["latest"] > 0 == found["a later latest"], found
+
+
+def test_a_file_that_cannot_be_read_ends_the_query_behind_the_batch_before_it(tmp_path: Path) -> None:
+    folders = Folders(tmp_path)
+    folders.write("e", 3, columns="ts,y")
+    with pytest.raises(StreamJoinError, match=r"3\.csv"):
+        folders.run()
+    before = folders.matches()
+    assert before > 0
+    with pytest.raises(StreamJoinError, match=r"3\.csv"):
+        folders.run()
+    assert folders.matches() == before
+    folders.write("e", 3)
+    assert folders.run() == sum((a % 7) == (b % 7) for a in range(600) for b in range(600))
 
 
 def test_a_state_that_only_spark_reads_is_refused_by_name(tmp_path: Path) -> None:
