@@ -220,14 +220,14 @@ class JoinPipeline:
         (stream,) = arrived.order
         step = self._step((arrived.stream,), stream)
         probing = yield from self._beginning({arrived.stream: arrived.selection}, step, arrived.windows[stream])
-        taken = inside(probing) if inside is not None and step.finds_all(arrived) else None
-        if taken is None:
+        within = inside(probing) if inside is not None and step.finds_all(arrived) else None
+        if within is None:
             yield from self._adding(arrived, step, probing, reduction.add)
             return
-        for task in taken.tasks:
+        for task in within.tasks:
             yield [task]
         self._finder.end(probing)
-        left = taken.left()
+        left = within.left()
         if left is None:
             return
         part = ProbeBatch(arrived.stream, arrived.selection.take(left), arrived.order, arrived.windows)
