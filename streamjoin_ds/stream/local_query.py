@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from streamjoin_ds.blocks.cache import reuse_freed_memory
 from streamjoin_ds.blocks.folder import LocalFolder
 from streamjoin_ds.blocks.place import Place, is_local
 from streamjoin_ds.cell.cell import Cell, TaskFacts
@@ -193,6 +194,7 @@ class LocalQuery:
             self._thread.join()
 
     def _run(self) -> None:
+        reuse_freed_memory()
         try:
             with ThreadPoolExecutor(usable_core_count(), "streamjoin-read") as readers:
                 self._run_batches(readers)
