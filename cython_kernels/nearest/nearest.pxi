@@ -139,7 +139,7 @@ cdef class NearestPairs:
             raise _error("there are three columns at most that decide ties", "ties")
         for tie in range(len(ties)):
             column = ties[tie]
-            if column._columns.column_count != 1 or column._kept[0][0].dtype != _INT:
+            if column is None or column._columns.column_count != 1 or column._kept[0][0].dtype != _INT:
                 raise _error("what decides a tie is a column of int64", "ties")
             probing._check_columns(column)
             task._probe.ties[tie] = &column._columns

@@ -155,7 +155,7 @@ def test_a_probing_with_other_columns_or_a_wrong_number_of_probes_is_refused(ker
     for count, arguments in (
         (PROBES - 1, given_columns),
         (PROBES, (*given_columns[:2], other_runs, taken.ties)),
-        *((PROBES, (*given_columns[:3], ties)) for ties in (*wrong_ties, [taken.ties[0]] * 4)),
+        *((PROBES, (*given_columns[:3], ties)) for ties in (*wrong_ties, [None], [taken.ties[0]] * 4)),
     ):
         with pytest.raises(KernelError):
             module.NearestPairs(count, 1).taking(taken.case.probing(), *arguments).do()
