@@ -359,7 +359,7 @@ def test_columns_that_are_added_up_while_partners_are_counted_give_what_their_pa
     found, counted = [], []
     for by_pairs in (False, True):
         if by_pairs:
-            monkeypatch.setattr(Aggregation, "counting", lambda self, run_set: None)
+            monkeypatch.setattr(Aggregation, "inside", lambda self, probing: None)
         for batch, threads, tuning in ((rows, 1, DEFAULT), (rows // 2, 2, FEW)):
             options = engine_options(kernel=kernel, threads=threads, cores=(), bucket_rows=bucket_rows, tuning=tuning)
             engine = JoinEngine(join, **options)

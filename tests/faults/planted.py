@@ -745,7 +745,16 @@ BUGS = (
     ),
     _bug(
         "each part of the tuples keeps a partner less",
-        ("engine:NearestPartners.__init__", "bound.join.nearest.k)", "max(bound.join.nearest.k - 1, 1))"),
+        ("engine:NearestPartners.__init__", "bound.join.nearest.k", "max(bound.join.nearest.k - 1, 1)"),
+        asks=("nearest",),
+    ),
+    _bug(
+        "the partner that a kernel finds first is the nearest of its distance",
+        (
+            "engine:DistanceSteps.taking",
+            "(kernel, self._kernel, own, run_set.columns(self._other), ties)",
+            "(kernel, self._kernel, own, run_set.columns(self._other), ())",
+        ),
         asks=("nearest",),
     ),
     # --- tables beside streams

@@ -77,6 +77,7 @@ FINDERS = {
     "what waits differs between the cells that share its blocks": 2,
     "the first partner that is found is the nearest of its distance": 3,
     "each part of the tuples keeps a partner less": 3,
+    "the partner that a kernel finds first is the nearest of its distance": 3,
     "keys are gathered from where the window begins, without the delay": 9,
     "a cell that is gone does not hear the time": 3,
     "a journal loses what is put together": 1,

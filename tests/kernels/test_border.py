@@ -44,6 +44,7 @@ NATIVE_TASKS = dict.fromkeys(
         "RunsCounting",
         "Sealing",
         "Sweeping",
+        "Taking",
         "WindowsFilling",
     ),
     TASKS,
@@ -65,6 +66,7 @@ TWIN_ATTRIBUTES = {
     "BatchForm": {"schema"},
     "BucketGrid": {"buckets", "columns", "inserted", "swept"},
     "ThreadPool": {"helpers"},
+    "NearestPairs": {"is_exact"},
     "RunsProbe": {"candidates"},
     "SealForm": {"keys"},
 }
