@@ -52,7 +52,7 @@ from streamjoin_ds.source.files.lines import Lines
 from streamjoin_ds.source.files.listing import FileEntry, Location, location_of
 from streamjoin_ds.source.files.metric_lines import line_format
 from streamjoin_ds.source.files.row_files import row_columns
-from streamjoin_ds.source.files.text import has_its_bytes, open_text
+from streamjoin_ds.source.files.text import is_plain, open_text
 from streamjoin_ds.source.files.text_blocks import SPOOL_COLUMNS, payload_lines, segment_payloads
 from streamjoin_ds.source.generator import GeneratorFeed, generator_schema
 from streamjoin_ds.source.partitioned_feed import PartitionedFeed
@@ -306,9 +306,10 @@ def _of_file(entry: FileEntry, kind: str, stream: Stream, most: int) -> FoundCol
         return FoundColumns(_with_time(schema, None, stream), large)
     if kind == "spool" and not entry.decodings:
         return FoundColumns(_of_segment(entry, stream, most), folded=False)
-    pieces, has_pieces = [], is_local(entry.path) and has_its_bytes(entry)
-    most = min(most, BEGIN_BYTES) if has_pieces else most
+    pieces = []
     with open_text(entry) as text:
+        has_pieces = is_local(entry.path) and is_plain(text)
+        most = min(most, BEGIN_BYTES) if has_pieces else most
         data = text.read(0, most)
         fault = text.fault
         whole = len(data) < most and fault is None

@@ -32,14 +32,7 @@ from streamjoin_ds.spec.member.computed_columns import tried_columns
 from streamjoin_ds.spec.member.stream import Stream
 from streamjoin_ds.spec.nested_path import inner_path, root_fields
 
-__all__ = [
-    "BEGIN_BYTES",
-    "FoundColumns",
-    "columns_of_files",
-    "json_of_lines",
-    "large_columns",
-    "later_pieces",
-]
+__all__ = ["BEGIN_BYTES", "FoundColumns", "columns_of_files", "json_of_lines", "large_columns", "later_pieces"]
 
 # Files that are looked at beside the first one, at most: here, and on another machine, where each is a request or two.
 _MOST_TABLES, _MOST_TEXTS, _MOST_ELSEWHERE = 1000, 32, 16

@@ -296,10 +296,6 @@ class LineBlocks:
                 self._fault = self._text.fault if want > 0 else None
                 self._read_to += len(data)
                 self.ended = len(data) < BLOCK_BYTES and self._fault is None
-                cut = data.rfind(b"\n") + 1
-                if cut and not self.ended and len(self._rest) + cut <= MAX_LINE_BYTES:  # the usual block, copied once
-                    block, self._rest = b"".join((self._rest, memoryview(data)[:cut])), data[cut:]
-                    return block
                 self._rest += data
             long = self._long_line()
             if long == 0:
