@@ -48,15 +48,22 @@ def generated_with_checks():
 
 
 class BuildKernels(build_ext):
-    """Compiles the files of the kernels side by side; setuptools does so only for several extensions."""
+    """Compiles the files of the kernels side by side; setuptools does so only for several extensions.
+
+    What Cython wrote is calls and checks around the kernels: with -O1 it compiles in half the time.
+    """
 
     def build_extensions(self):
         """See `build_ext`."""
         one_by_one = self.compiler.compile
 
+        def compile_file(source, extra_postargs, **options):
+            is_generated = Path(source).with_suffix(".pyx").exists()
+            return one_by_one([source], extra_postargs=[*extra_postargs, *(["-O1"] if is_generated else [])], **options)
+
         def side_by_side(sources, **options):
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                compiled = pool.map(partial(one_by_one, **options), ([source] for source in sources))
+                compiled = pool.map(partial(compile_file, **options), sources)
                 return [file for files in compiled for file in files]
 
         self.compiler.compile = side_by_side
