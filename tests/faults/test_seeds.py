@@ -20,7 +20,7 @@ SEEDS = 1_000
 PART = 250
 # Of the newest seeds, how many are looked at for schedules that show something that was not met `LEAST` times.
 LOOKED_AT = 400
-LEAST = 3
+LEAST = 2
 # What a row of a result may be about.
 ROWS = ("inner", "left", "right", "full", "semi", "anti", "semi of each", "anti of each", "nearest", "reduce")
 # For each ask how many schedules of it alone the campaign runs.
