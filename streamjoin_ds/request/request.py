@@ -21,7 +21,6 @@ from streamjoin_ds.spec import Call, Expression, Generator, Nearest, Stream, Tab
 from streamjoin_ds.spec.columns import names_hint, parts_of
 from streamjoin_ds.spec.expression.parser import parse_condition
 from streamjoin_ds.spec.expression.tree import streams_of
-from streamjoin_ds.spec.join import without_window
 from streamjoin_ds.spec.member.location import KAFKA_PREFIX
 from streamjoin_ds.spec.member.option_key import OptionKey
 from streamjoin_ds.spec.member.source import GENERATOR_PREFIX
@@ -299,7 +298,9 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
     Raises
     ------
     ArgumentError
-        The file is refused, the streams or the window are missing, or a value cannot be understood.
+        The file is refused, the streams are missing, or a value cannot be understood.
+    WindowError
+        The window is missing, or is none.
     """
     facts = read_join_file(config) if config is not None else {}
     streams: dict[str, dict[str, Any]] = {name: dict(table) for name, table in facts.pop("streams", {}).items()}
@@ -312,18 +313,10 @@ def request_of(config: Path | None, given: Mapping[str, Any]) -> Request:
     if not streams:
         msg = "no streams were given"
         raise ArgumentError(msg, name="stream", hint="give --stream NAME=SOURCE two or more times")
-    has_window = "window" in facts or without_window(facts.get("on", ()))[1] is not None
-    if not has_window and (len(streams) > 1 or not tables):
-        msg = "no window was given"
-        raise ArgumentError(
-            msg,
-            name="window",
-            hint="give --window 15s, 'last 1000', 'every 10s for 60s', or e=6h,w=0s; or end on with WITHIN 15 SECONDS",
-        )
     join = StreamJoin(
         described_streams(streams, without_tables(in_file, tables), without_tables(flags, tables)),
         on=facts.get("on", ()),
-        window=facts.get("window", "0s"),
+        window=facts.get("window"),
         select=facts.get("select"),
         how=facts.get("how", "inner"),
         nearest=_nearest(facts),

@@ -52,7 +52,6 @@ __all__ = [
     "check_members",
     "check_pairwise",
     "check_window",
-    "without_window",
 ]
 
 MAX_STREAMS = 8  # most streams of a join
@@ -158,7 +157,7 @@ class Join(JoinParts):
         is a cross product inside the window.
     window : str, timedelta, mapping, TimeWindow, CountWindow or PeriodicWindow
         ``"15s"`` for every stream, or ``{"e": "6h", "w": "0s"}``: how long a tuple of that stream waits for others.
-        The last condition may say it: ``"abs(e.x - w.x) <= 0.1 WITHIN 15 SECONDS"``.
+        Two streams need it. The last condition may say it: ``"abs(e.x - w.x) <= 0.1 WITHIN 15 SECONDS"``.
         ``"last 1000"``: the last 1000 tuples of each stream. ``"every 10s for 60s"``: once in each common window.
     select : sequence of str, optional
         The columns of a result: ``"e.icao24"``, which is named ``e_icao24``, ``"e.icao24 AS aircraft"``, ``"w.*"``, or
@@ -204,7 +203,7 @@ class Join(JoinParts):
         self,
         streams: Sequence[Stream],
         on: str | Iterable[str] | Iterable[Predicate] = (),
-        window: WindowLike = _NO_WINDOW,
+        window: WindowLike | None = None,
         select: str | Iterable[Selected] | None = None,
         *,
         include_self_pairs: bool = False,
@@ -221,8 +220,7 @@ class Join(JoinParts):
         every = [*names, *(table.name for table in tables)]
         if not include_self_pairs:
             _check_selves(streams)
-        conditions, within = without_window(on)
-        window = _one_window(window, within)
+        conditions, within = _without_window(on)
         predicates = _without_constants(_predicates(conditions, every), streams[0])
         for predicate in predicates:
             for name in _streams(predicate):
@@ -233,7 +231,7 @@ class Join(JoinParts):
         set_field(self, "streams", streams)
         set_field(self, "tables", tables)
         set_field(self, "predicates", predicates)
-        window = parse_window(window, names)
+        window = parse_window(_one_window(window, within, len(streams)), names)
         aggregates = asked_aggregates(reduce, every)
         if aggregates and nearest is not None:
             msg = "reduce is not possible with nearest: it sums up all partners of a tuple"
@@ -325,7 +323,7 @@ def _streams(predicate: Predicate) -> tuple[str, ...]:
     return (predicate.left.stream, predicate.right.stream) if isinstance(predicate, Band) else streams_of(predicate)
 
 
-def without_window(on: object) -> tuple[object, str | None]:
+def _without_window(on: object) -> tuple[object, str | None]:
     """Return conditions without the window that one of them ends with (``... WITHIN 15 MINUTES``), and that window.
 
     Raises
@@ -348,12 +346,15 @@ def without_window(on: object) -> tuple[object, str | None]:
     return [one for one, _ in parted], next(iter(windows), None)
 
 
-def _one_window(window: WindowLike, within: str | None) -> WindowLike:
-    """Return the window that is given, or that conditions end with."""
+def _one_window(window: WindowLike | None, within: str | None, streams: int) -> WindowLike:
+    """Return the window that is given, or that conditions end with; a join of two streams has one of them."""
     if within is None:
-        return window
+        if window is None and streams > 1:
+            msg, hint = "no window was given", "give 15s, 'last 1000', 'every 10s for 60s', or e=6h,w=0s"
+            raise WindowError(msg, name="window", hint=f"{hint}; or end the conditions with WITHIN 15 SECONDS")
+        return _NO_WINDOW if window is None else window
     length = duration_us(within, "WITHIN")
-    if window != _NO_WINDOW and (not isinstance(window, (str, timedelta)) or duration_us(window, "window") != length):
+    if window is not None and (not isinstance(window, (str, timedelta)) or duration_us(window, "window") != length):
         msg = f"the conditions end with WITHIN {within}, and another window is given too"
         raise WindowError(msg, name="window", hint="leave one of the two out")
     return duration_text(length)

@@ -60,11 +60,7 @@ def joined_frames(
     for name, rejected in engine.rejected.items():
         count = f"{rejected.num_rows:,} of the {tables[name].num_rows:,} rows of {name}"
         _log.warning("%s are no tuples, and are not joined: they have no event time, or a value out of range", count)
-    found = pa.concat_tables([engine.result_schema.empty_table(), *rows, engine.finish()])
-    is_moment = join.window.kind == "time" and not any(map(join.window.extent, range(len(join.streams))))
-    if is_moment and len(join.streams) > 1 and not found.num_rows:
-        _log.warning("no rows are partners: with a window of 0s they have one event time; WITHIN 2 SECONDS widens it")
-    return found
+    return pa.concat_tables([engine.result_schema.empty_table(), *rows, engine.finish()])
 
 
 def _timeless(stream: Stream) -> Stream:

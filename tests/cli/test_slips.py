@@ -53,7 +53,7 @@ def test_a_time_is_guessed_at(inputs: list[str]) -> None:
 def test_the_window_may_stand_in_the_condition(inputs: list[str]) -> None:
     told = said("explain", *inputs[:2], "--on=abs(k.x - n.x) <= 1 WITHIN 15 MINUTES")
     assert "window      15m" in told
-    assert "end on with WITHIN" in said("explain", *inputs)
+    assert "end the conditions with WITHIN" in said("explain", *inputs)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamjoin_ds.cli.main import group
-from streamjoin_ds.errors import ArgumentError
+from streamjoin_ds.errors import ArgumentError, WindowError
 from streamjoin_ds.request.request import request_of
 
 FILE = """
@@ -69,7 +69,7 @@ def test_what_is_refused_is_named(tmp_path: Path) -> None:
         request_of(None, {**flags, "tables": ("z=z.csv",), "finished_after": "q=1m"})
     with pytest.raises(ArgumentError, match="NAME=VALUE"):
         request_of(None, {**flags, "tables": ("z.csv",)})
-    with pytest.raises(ArgumentError, match="no window"):
+    with pytest.raises(WindowError, match="no window"):
         request_of(None, {**flags, "window": None, "tables": ("z=z.csv",)})
     (tmp_path / "join.toml").write_text(FILE + "delay = '1s'\n")
     with pytest.raises(ArgumentError, match="table y has an unknown key 'delay'"):

@@ -133,7 +133,7 @@ def test_explain_shows_no_path_and_no_options_value(exchange: str, foreign: bool
 
 def test_a_column_that_looks_like_an_operator_is_not_a_residual() -> None:
     schema = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("a<>b", pa.int8())])
-    bound = bind(Join([Stream("e"), Stream("w")], "e.`a<>b` = w.`a<>b`"), {"e": schema, "w": schema})
+    bound = bind(Join([Stream("e"), Stream("w")], "e.`a<>b` = w.`a<>b`", "1m"), {"e": schema, "w": schema})
     assert "decide" not in explain(Plan(bound, Layout((1, 1)), 1))
 
 

@@ -47,13 +47,14 @@ E, W = Stream("e", "e.csv"), Stream("w", "w.csv")
         ([E, W], {"select": ["v.x"]}, "v.x", "the streams are"),
         ([E, W], {"select": "e"}, "e", "stream.column"),
         ([E, W], {"select": "e.x,"}, "", "stream.column"),
+        ([E, W], {"window": None}, "window", "WITHIN 15 SECONDS"),
         ([E, W], {"window": TimeWindow((1,))}, "window", "one for each"),
         ([E, W], {"window": "5"}, "window", "unit"),
     ],
 )
 def test_refused(streams: Any, arguments: dict[str, Any], name: str, hint: str) -> None:
     with pytest.raises(StreamJoinError) as caught:
-        Join(streams, **arguments)
+        Join(streams, **{"window": "1m", **arguments})
     assert caught.value.name == name
     assert hint in caught.value.hint
 
@@ -80,9 +81,9 @@ def test_selection_defaults_to_everything() -> None:
 
 def test_declared_schemas_are_checked_at_once() -> None:
     streams = [Stream(name, schema={"ts": "timestamp", "x": "string"}) for name in ("e", "w")]
-    Join(streams, "e.x = w.x")
+    Join(streams, "e.x = w.x", "1m")
     with pytest.raises(PredicateError, match="difference"):
-        Join(streams, "abs(e.x - w.x) <= 1")
+        Join(streams, "abs(e.x - w.x) <= 1", "1m")
 
 
 bounds = st.one_of(
@@ -141,7 +142,7 @@ def test_a_subclass_comes_back_as_itself() -> None:
     class MyJoin(Join):
         pass
 
-    join = MyJoin([E, W], "e.x = w.x")
+    join = MyJoin([E, W], "e.x = w.x", "1m")
     again = MyJoin.from_facts(join.to_facts())
     assert type(again) is MyJoin
     assert again == join

@@ -108,12 +108,6 @@ def test_a_column_of_several_types_is_named() -> None:
         join().match(E.assign(odd=[1, "x"] * 150), W)
 
 
-def test_a_window_that_was_forgotten_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    ever = StreamJoin([Stream("e"), Stream("w")], "abs(e.x - w.x) <= 0.5")
-    assert not len(ever.match(E, W.assign(ts=W.ts + pd.Timedelta(microseconds=1))))
-    assert "a window of 0s" in caplog.text
-
-
 def test_odd_event_times_are_told(caplog: pytest.LogCaptureFixture) -> None:
     late = [one.assign(ts=one.ts + pd.Timedelta(days=20_000)) for one in (E, W)]
     assert len(join().match(*late)) == counted(E, W)

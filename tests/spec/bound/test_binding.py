@@ -55,7 +55,7 @@ def test_a_column_compared_as_float_and_as_integer_has_two_keys() -> None:
 
 def test_one_key_serves_several_conditions() -> None:
     names = ("a", "b", "c")
-    join = Join([Stream(name) for name in names], "a.x = b.x AND b.x = c.x AND abs(a.x - c.x) <= 1")
+    join = Join([Stream(name) for name in names], "a.x = b.x AND b.x = c.x AND abs(a.x - c.x) <= 1", "1m")
     bound = bind(join, dict.fromkeys(names, schema(x=pa.int32())))
     assert all(keys == (Key("ts", "int"), Key("x", "int")) for keys in bound.keys)
     assert len(bound.conditions) == 3 + 3
@@ -177,7 +177,7 @@ def test_columns_that_cannot_be(
 def test_names_that_collide_across_streams(
     streams: tuple[str, str], columns: dict[str, pa.DataType], name: str
 ) -> None:
-    join = Join([Stream(stream) for stream in streams])
+    join = Join([Stream(stream) for stream in streams], window="1m")
     with pytest.raises(ColumnError, match="collides") as caught:
         bind(join, dict.fromkeys(streams, schema(**columns)))
     assert caught.value.name == name
