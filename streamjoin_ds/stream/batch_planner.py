@@ -112,6 +112,7 @@ class BatchPlanner:
             return again
         before = self._plan(start)
         feeds, positions = self._tasks.feeds, self._positions(before)
+        self._idleness.begin_look()
         frontiers = self._frontiers(before, look, each)
         times = [time for frontier in frontiers if (time := frontier.first_time()) is not None]
         horizon = self._pacing.horizon_us(min(times, default=None))

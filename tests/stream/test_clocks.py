@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ class Running(Clocked):
         for stream in join.streams:
             Path(str(stream.source)).write_text("ts,x\n")
         self.rows: dict[str, list[dict[str, Any]]] = {str(stream.source): [] for stream in join.streams}
+        self.put_s: dict[str, float] = {}
         bound = bind(join, dict.fromkeys(join.names, SCHEMA))
         layout_of = Layout.parse(layout, len(join.names))
         super().__init__(join, MicroBatches(bound, folder, layout_of, exchange, block_bytes=1 << 12))
@@ -45,6 +46,27 @@ class Running(Clocked):
         with open(path, "a") as file:
             file.writelines(f"{START_US + seconds * 1_000_000},{x}\n" for seconds, x in rows)
         self.rows[path] += [{"ts": START_US + seconds * 1_000_000, "x": x} for seconds, x in rows]
+        self.put_s[path] = self.now_s
+
+    def step(self) -> bool:
+        before = self.idle[-1] if self.idle else []
+        done = super().step()
+        for stream in self.join.streams:
+            if done and stream.name in self.idle[-1] and stream.name not in before:
+                assert (self.now_s - self.put_s.get(str(stream.source), 0)) * 1e6 >= stream.idle_timeout_us
+        return done
+
+    def while_looking_at(self, name: str, happens: Callable[[], None]) -> None:
+        """Let something happen, once, when the planner has begun its next look and comes to a stream."""
+        feed = self.micro.reader.planner._tasks.feeds[self.join.names.index(name)]
+        look = feed.frontier
+
+        def looking(*arguments: Any) -> Any:
+            feed.frontier = look
+            happens()
+            return look(*arguments)
+
+        feed.frontier = looking
 
     @property
     def streams(self) -> dict[str, list[dict[str, Any]]]:
@@ -121,6 +143,31 @@ def test_time_goes_on_without_a_record_and_stays_when_all_are_silent(tmp_path: P
     run.put("r", (99, 1), (101, 1))
     assert run.step()
     assert run.idle[-1] == ["l"]
+    run.check()
+
+
+@pytest.mark.parametrize("facts", [{}, {"partition_by": "x"}])
+def test_a_stream_is_not_silent_while_another_is_looked_at(tmp_path: Path, facts: dict[str, Any]) -> None:
+    """Nothing of the first stream was there when the look began; it is read once the slow look at the second is over."""
+    streams = [
+        Stream(name, tmp_path / f"{name}.csv", schema=SCHEMA, idle_timeout="30s", **facts) for name in ("l", "r")
+    ]
+    run = Running(Join(streams, [band("l.x", "r.x", 1)], "10s"), tmp_path)
+    run.put("l", (0, 1))
+    run.put("r", (0, 1))
+    assert run.step()
+
+    def takes_long() -> None:
+        run.now_s = 40
+        run.put("l", (30, 1))
+        run.put("r", (50, 1))
+
+    run.now_s = 1
+    run.while_looking_at("r", takes_long)
+    assert run.step()
+    assert run.idle[-1] == []
+    assert run.step()
+    assert [row["late"] for row in last(run, "ledger")] == [0, 0]
     run.check()
 
 
@@ -315,6 +362,15 @@ def test_any_schedule_of_silence_futures_and_restarts(tmp_path: Path, seed: int)
             for _ in range(dice.choice((0, 1, 2)) * (silent_until[name] <= second)):
                 time = second - dice.choice((0, 0, 1, 3)) + (1000 * (dice.random() < 0.06))
                 run.put(name, (time, dice.randrange(3)))
+        if len(sending) > 1 and dice.random() < 0.15:
+            late = dice.choice(sending[1:])
+
+            def goes_on(seconds: int = dice.choice((0, 2, 8))) -> None:
+                run.now_s += seconds
+                for name in sending:
+                    run.put(name, (int(run.now_s), dice.randrange(3)))
+
+            run.while_looking_at(late, goes_on)
         run.step()
         if dice.random() < 0.15:
             run.restart()
