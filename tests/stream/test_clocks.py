@@ -148,7 +148,7 @@ def test_time_goes_on_without_a_record_and_stays_when_all_are_silent(tmp_path: P
 
 @pytest.mark.parametrize("facts", [{}, {"partition_by": "x"}])
 def test_a_stream_is_not_silent_while_another_is_looked_at(tmp_path: Path, facts: dict[str, Any]) -> None:
-    """Nothing of the first stream was there when the look began; it is read once the slow look at the second is over."""
+    """Nothing of the first stream was there when the look began; it is read once the second was looked at too."""
     streams = [
         Stream(name, tmp_path / f"{name}.csv", schema=SCHEMA, idle_timeout="30s", **facts) for name in ("l", "r")
     ]
