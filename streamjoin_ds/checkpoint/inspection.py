@@ -18,7 +18,7 @@ from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.location import checkpoint_place
 from streamjoin_ds.checkpoint.spark_files import SparkFiles, numbered
 from streamjoin_ds.engine.storage.state_blob import described
-from streamjoin_ds.errors import MALFORMED, ArgumentError, ForeignCheckpointError, OffsetError
+from streamjoin_ds.errors import MALFORMED, ArgumentError, ForeignCheckpointError, OffsetError, StreamJoinError
 from streamjoin_ds.exchange.outbox import LAYOUT_KEY, exchange_folder, is_committed_block
 from streamjoin_ds.plan import cell_of_label, spark_partition
 from streamjoin_ds.source.batch_plan import BatchPlan
@@ -369,6 +369,8 @@ def _cell(sizes: _Sizes, names: tuple[str, ...], blob: bytes, number: int, parti
         for stream, (name, largest_us) in enumerate(zip(names, state.largest_us, strict=True)):
             facts = tuple(_run(sizes, run) for runs in of_epochs for run in runs[stream])
             windows.append(WindowFacts(name, largest_us, facts))
+    except StreamJoinError:
+        raise
     except MALFORMED:
         raise corrupt_cell_state() from None
     retired = tuple(name for _, name in state.retired)

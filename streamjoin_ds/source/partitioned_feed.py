@@ -370,7 +370,7 @@ class PartitionedFeed:
     def _feed(self, name: str) -> Feed[Any]:
         if name not in self._feeds:
             self._feeds[name] = self._inputs.feed(name)
-            if self._frozen is not None:
+            if self._frozen is not None and name in self._frozen:  # one that is gone holds nothing
                 self._feeds[name].freeze()
         return self._feeds[name]
 

@@ -12,6 +12,8 @@ import pytest
 
 from streamjoin_ds import Stream, StreamJoin, equal
 from streamjoin_ds.blocks.place import absolute_location
+from streamjoin_ds.checkpoint.inspection import inspected
+from streamjoin_ds.errors import ArgumentError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,3 +92,5 @@ def test_blocks_lie_in_the_folder_and_nowhere_else(
     blocks = list((tmp_path / "windows" / "of this").rglob("*.arrow"))
     assert sum(path.stat().st_size for path in blocks) > 2 * FILES * ROWS * len(TEXT)  # all of the input is in them
     assert {path.name for path in set(tmp_path.iterdir()) - before} == {"windows", "out", "checkpoint"}
+    with pytest.raises(ArgumentError, match="--blocks-in"):
+        inspected(lambda: spark, str(tmp_path / "checkpoint"))

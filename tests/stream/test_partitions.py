@@ -171,8 +171,11 @@ def test_a_replay_repeats_the_decisions(tmp_path: Path) -> None:
     assert {cell: run.micro.states[cell][24:] for cell in blobs} == {cell: blob[24:] for cell, blob in blobs.items()}
 
 
+@pytest.mark.parametrize("freezes", [False, True])
 @pytest.mark.parametrize("ignores", [False, True])
-def test_a_partition_that_vanishes_is_refused_by_name_or_lets_time_go_on(tmp_path: Path, ignores: bool) -> None:
+def test_a_partition_that_vanishes_is_refused_by_name_or_lets_time_go_on(
+    tmp_path: Path, ignores: bool, freezes: bool
+) -> None:
     run = Devices(tmp_path, options={"missing_files": "ignore"} if ignores else {})
     run.put("a", (0, 1))
     run.put("b", (1, 1))
@@ -180,8 +183,11 @@ def test_a_partition_that_vanishes_is_refused_by_name_or_lets_time_go_on(tmp_pat
     assert run.step()
     (tmp_path / "l" / "a.csv").unlink()
     run.put("b", (60, 1))
+    if freezes:  # a run that takes what is there and stops
+        run.restart()
+        run.micro.reader.planner.freeze()
     if not ignores:
-        with pytest.raises(FileMissingError) as caught:
+        with pytest.raises(FileMissingError, match="the partition") as caught:
             run.step()
         assert caught.value.name.endswith("a.csv")
         return

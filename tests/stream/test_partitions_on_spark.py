@@ -91,11 +91,11 @@ def test_devices_come_the_query_starts_again_and_one_vanishes(spark: SparkSessio
     dice, join = random.Random(1), joined(tmp_path)
 
     def run(asked: StreamJoin = join, **options: Any) -> None:
-        options = {"max_rows_per_batch": 90, "available_now": True} | options
+        options = {"max_rows_per_batch": 90, "available_now": True, "layout": "1x2"} | options
         asked.start(spark, tmp_path / "matches", tmp_path / "checkpoint", **options).awaitTermination()
 
     write(tmp_path, records, range(40), ("b", "c"), dice)
-    run(layout="1x2")
+    run()
     check(join, tmp_path, records)
     write(tmp_path, records, range(40, 80), ("b", "a", "c"), dice)  # "a" comes, and sorts first
     run(exchange="packed")
