@@ -110,12 +110,14 @@ class Faults:
             life.wait(5.0)
         killed(sleeping)
         life.wait()
-        # Each of the two may have stopped the other, since the table took the batch of the one that came first. That the
-        # second lives is known once it has done a batch.
-        batches, until = self._soak.batches, time.monotonic() + 60.0
-        while self._drivers.ended is None and self._soak.batches == batches and time.monotonic() < until:
-            self._soak.feed()
-            time.sleep(0.01)
+        # Each of the two may have stopped the other, since the table took the batch of the one that came first. If the
+        # second does another one, it lives.
+        self._drivers.lines.read()
+        before, until = self._soak.batches, time.monotonic() + 60.0
+        while self._drivers.ended is None and self._soak.batches == before and time.monotonic() < until:
+            self._soak.feeder.step()
+            self._drivers.lines.read()
+            time.sleep(0.05)
         if self._drivers.ended is not None:
             self._drivers.start()
 
