@@ -233,6 +233,7 @@ class FileScan:
         if not is_measured and self._is_measured:
             self._is_measured = self._measures_next = False
         self._ahead = ahead
+        self._finish.begin_look()
         self._look(start)
         ready = sum(piece.count for piece in self._pieces) - self._skipped
         self._saw_all = False

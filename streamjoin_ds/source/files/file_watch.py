@@ -77,18 +77,24 @@ class FinishRule:
         self._clock = clock
         self._said_ns = None if said_us is None else said_us * 1000
         self._usual_ns = _BY_MODIFICATION_NS if by_modification else 0
-        self._frozen_ns: int | None = None
+        self._now_ns: int | None = None
+        self._is_frozen = False
+
+    def begin_look(self) -> None:
+        """Judge files as of now: what one look was told before may have changed since, if it takes long."""
+        if not self._is_frozen:
+            self._now_ns = self._clock()
 
     def freeze(self) -> None:
         """Judge all files as of now from here on."""
-        self._frozen_ns = self._clock()
+        self._now_ns, self._is_frozen = self._clock(), True
 
     def is_finished(self, mtime_ns: int) -> bool:
         """Whether a file whose last change was at `mtime_ns` is finished."""
-        if self._said_ns is None and self._frozen_ns is not None:
+        if self._said_ns is None and self._is_frozen:
             return True
         after_ns = self._usual_ns if self._said_ns is None else self._said_ns
-        return not after_ns or (self._clock() if self._frozen_ns is None else self._frozen_ns) - mtime_ns >= after_ns
+        return not after_ns or (self._clock() if self._now_ns is None else self._now_ns) - mtime_ns >= after_ns
 
 
 def holds(entry: FileEntry, digest: str, offset: int) -> bool:

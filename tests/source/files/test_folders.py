@@ -284,6 +284,16 @@ def test_later_files_wait_until_one_is_finished(tmp_path: Path) -> None:
     assert frozen.frontier(FilePosition(), 9).rows == 4  # what is said holds for an available-now query too
 
 
+def test_a_look_that_takes_long_finishes_no_file(tmp_path: Path) -> None:
+    """The machine may sleep within a look: a file that had just been written when it began may go on."""
+    seconds = iter([1001])
+    reader = FileFeed(Stream("e", str(tmp_path), finished_after="30s"), SCHEMA, clock=lambda: next(seconds, 1100) * S)
+    put(tmp_path / "a.csv", rows(2), at_s=1000)
+    put(tmp_path / "b.csv", rows(2, 2), at_s=1000)
+    assert reader.frontier(FilePosition(), 9).rows == 2
+    assert reader.frontier(FilePosition(), 9).rows == 4
+
+
 def test_without_it_a_file_that_goes_on_is_named_with_the_way_out(tmp_path: Path) -> None:
     put(tmp_path / "a.csv", rows(2))
     put(tmp_path / "b.csv", rows(2, 2))
