@@ -41,6 +41,10 @@ def moment(microseconds: int | None) -> str | None:
     return (EPOCH + timedelta(microseconds=microseconds)).isoformat().replace("+00:00", "Z")
 
 
+def _counted(count: int, noun: str, ending: str = "es") -> str:
+    return f"{count:,} {noun}{'' if count == 1 else ending}"
+
+
 def backlog_text(waits: Backlog) -> str:
     """Return a backlog as a text: its records, bytes of files that are not read, and its length in event time."""
     parts = [f"{waits.rows:,} records"] if waits.rows or not waits.size_bytes else []
@@ -220,8 +224,7 @@ class Display:
             self.console.print(told, highlight=False, soft_wrap=True)
         for name, size in totals.held_back_bytes.items():
             self.console.print(f"stream {name}: {size:,} bytes of an unfinished last line are not read yet")
-        batches = f"{facts['batches']} batch{'' if facts['batches'] == 1 else 'es'}"
-        done = f"{facts['matches']:,} matches in {batches}, {facts['seconds']:.1f} s"
+        done = f"{_counted(totals.matches, 'match')} in {_counted(totals.batches, 'batch')}, {facts['seconds']:.1f} s"
         if there is not None:
             done = f"nothing new was read, {facts['seconds']:.1f} s; {there[0]:,} matches are there from before"
         told = f"{done}; {complete_before(facts)}; table: {to}"
@@ -240,8 +243,8 @@ class Display:
         named = f"{self.name}: " if self.name else ""
         return (
             f"{named}{totals.seconds(now):6.1f} s  batch {batch.batch_id}: "
-            f"{totals.rows:,} rows ({self._rates[0]:,.0f}/s), "
-            f"{totals.matches:,} matches ({self._rates[1]:,.0f}/s), "
+            f"{_counted(totals.rows, 'row', 's')} ({self._rates[0]:,.0f}/s), "
+            f"{_counted(totals.matches, 'match')} ({self._rates[1]:,.0f}/s), "
             f"punctuation {moment(totals.punctuation_us) or '-'}, lag {self._lag()}"
             f"{', backlog ' + self._backlog() if totals.backlog and totals.backlog.streams else ''}"
         )

@@ -273,9 +273,10 @@ class InputWarnings:
         kept = "99.9 %" if seen.rows > may_be_late else "all"
         enough = duration_text(_rounded_up(seen.delay_us(may_be_late if seen.rows > may_be_late else 0)))
         largest = "" if largest_us is None else f", up to {_moment(largest_us)}"
+        what, them = ("is late, and is", "it") if seen.rows == 1 else ("are late, and are", "them")
         yield (
-            f"stream {name}: {seen.rows} of {self.records.format(read)} are late, and are not joined: times before "
-            f"them{largest}, are more than the delay of {stream.delay} ahead. A delay of {enough} would have kept "
+            f"stream {name}: {seen.rows} of {self.records.format(read)} {what} not joined: times before "
+            f"{them}{largest}, are more than the delay of {stream.delay} ahead. A delay of {enough} would have kept "
             f"{kept}: delay='{enough}'.{_of_order(stream)}{_all_in(where)}"
         )
 
