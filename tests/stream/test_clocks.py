@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +59,25 @@ class Running(Clocked):
         return done
 
     def while_looking_at(self, name: str, happens: Callable[[], None]) -> None:
-        """Let something happen, once, when the planner has begun its next look and comes to a stream."""
-        feed = self.micro.reader.planner._tasks.feeds[self.join.names.index(name)]
-        look = feed.frontier
+        """Let something happen, once, when the planner's next look comes to a stream and is through with those before.
 
-        def looking(*arguments: Any) -> Any:
-            feed.frontier = look
-            happens()
-            return look(*arguments)
+        It may look at several side by side.
+        """
+        feeds = self.micro.reader.planner._tasks.feeds[: self.join.names.index(name) + 1]
+        looked = [threading.Event() for _ in feeds]
 
-        feed.frontier = looking
+        def looking(place: int, look: Callable[..., Any], *arguments: Any) -> Any:
+            feeds[place].frontier = look
+            if place == len(feeds) - 1:
+                assert all(before.wait(60) for before in looked[:-1])
+                happens()
+            try:
+                return look(*arguments)
+            finally:
+                looked[place].set()
+
+        for place, feed in enumerate(feeds):
+            feed.frontier = partial(looking, place, feed.frontier)
 
     @property
     def streams(self) -> dict[str, list[dict[str, Any]]]:
