@@ -326,7 +326,7 @@ class _Silence:
             return clocks.settled(())
         now, wall_s = idleness.clock(), int(idleness.wall())
         if self._looked is not None and self._took_all:
-            self._time += (now if idleness.began is None else idleness.began) - self._looked
+            self._time += idleness.began - self._looked
         self._looked, self._took_all = now, takes_all
         away = idleness.takes_what_is_there
         seen, since, silenced = {}, {}, []

@@ -59,23 +59,23 @@ class Idleness:
         Returns seconds since 1970.
     takes_what_is_there : bool
         Whether this run takes what is there and stops.
-
-    Attributes
-    ----------
-    began : float or None
-        When the look began that is decided about, by `clock`.
     """
 
     streams: Sequence[Stream]
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     takes_what_is_there: bool = False
-    began: float | None = field(default=None, init=False)
+    _began: float | None = field(default=None, init=False)
     _since: dict[tuple[int, str], float] = field(default_factory=dict, init=False)
 
     def begin_look(self) -> None:
         """Note that the streams are looked at from now on: what the next decisions are about."""
-        self.began = self.clock()
+        self._began = self.clock()
+
+    @property
+    def began(self) -> float:
+        """When the look began that is decided about, by `clock`; now, where none was noted."""
+        return self.clock() if self._began is None else self._began
 
     def decided(self, before: Sequence[ClockFacts], arrived: Sequence[bool]) -> list[ClockFacts]:
         """Return what the offset at the end of a batch says of each stream's clock.
@@ -123,7 +123,7 @@ class Idleness:
         timeout_us = stream.idle_timeout_us
         if timeout_us is None:
             return ClockFacts(max_ahead_us=stream.max_ahead_us)
-        silent_us = ((now if self.began is None else self.began) - self._since[key]) * 1e6
+        silent_us = (self.began - self._since[key]) * 1e6
         idle = not has_records and (before.idle or silent_us >= timeout_us)
         seen_s = wall_s if has_records or before.seen_s is None else before.seen_s
         return ClockFacts(idle, seen_s, stream.max_ahead_us)

@@ -12,6 +12,7 @@ from streamjoin_ds import Stream, StreamJoin
 from streamjoin_ds.checkpoint.identity import CheckpointIdentity
 from streamjoin_ds.checkpoint.inspection import inspected
 from streamjoin_ds.errors import LayoutError
+from streamjoin_ds.plan import is_of_ranges
 from tests.stream.test_restart import expected, joined, rows, run, write
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ def test_ranges_with_more_and_fewer_cells_and_grids_between(spark: SparkSession,
         {"layout": "ranges", "cells": 2},
         {"layout": "1x3"},
         {"layout": "ranges", "cells": 2},
-        {"layout": "ranges"},
     )
     for number, options in enumerate(lives):
         write(tmp_path / "in", number * PART, (number + 1) * PART)
@@ -40,13 +40,19 @@ def test_ranges_with_more_and_fewer_cells_and_grids_between(spark: SparkSession,
     assert len(rows(tmp_path / "m")) > 1_000
     identity = CheckpointIdentity.load(tmp_path / "c")
     assert identity is not None
+    assert is_of_ranges(identity.layout), "the inputs were there before the first batch, and ranges were chosen by them"
     assert [("ranges" in layout, layout == "1x3") for layout in layouts] == [
         (True, False),
         (True, False),
         (False, True),
         (True, False),
-        (False, False),
     ]
+    assert identity.partitions == 2
+    write(tmp_path / "in", len(lives) * PART, (len(lives) + 1) * PART)
+    run(spark, joined(tmp_path / "in"), tmp_path / "m", tmp_path / "c", layout="ranges")
+    assert rows(tmp_path / "m") == expected(tmp_path / "in")
+    identity = CheckpointIdentity.load(tmp_path / "c")
+    assert identity is not None
     assert identity.partitions == 1, "without a word one machine has one cell"
 
 

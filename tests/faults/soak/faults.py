@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import psutil
@@ -113,11 +114,8 @@ class Faults:
         # Each of the two may have stopped the other, since the table took the batch of the one that came first. If the
         # second does another one, it lives.
         self._drivers.lines.read()
-        before, until = self._soak.batches, time.monotonic() + 60.0
-        while self._drivers.ended is None and self._soak.batches == before and time.monotonic() < until:
-            self._soak.feeder.step()
-            self._drivers.lines.read()
-            time.sleep(0.05)
+        before = self._soak.batches
+        self._feed_until(lambda: self._soak.batches > before)
         if self._drivers.ended is not None:
             self._drivers.start()
 
@@ -127,11 +125,7 @@ class Faults:
         disk = os.statvfs(self._soak.root)
         with ballast.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, disk.f_bavail * disk.f_frsize - _FULL_BYTES)
-        until = time.monotonic() + 60.0
-        while self._drivers.ended is None and time.monotonic() < until:
-            self._soak.feeder.step()
-            self._soak.consumer.read_on()  # it is never away for as long as the tables keep what was deleted
-            time.sleep(0.05)
+        self._feed_until(lambda: False)
         self._drivers.kill()
         ballast.unlink()
         self._drivers.start()
@@ -203,6 +197,15 @@ class Faults:
         if command.returncode or text.strip() != "nothing is wrong":
             self._soak.fail(f"repair ended with {command.returncode}: {text}")
         self._drivers.start()
+
+    def _feed_until(self, done: Callable[[], bool]) -> None:
+        """Let the streams grow until the driver has ended or it is done, for a minute at most."""
+        until = time.monotonic() + 60.0
+        while self._drivers.ended is None and not done() and time.monotonic() < until:
+            self._soak.feeder.step()
+            self._soak.consumer.read_on()  # it is never away for as long as the tables keep what was deleted
+            self._drivers.lines.read()
+            time.sleep(0.05)
 
     def _command(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "tests.faults.soak.tending", str(self._soak.root), *arguments]
