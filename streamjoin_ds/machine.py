@@ -1,10 +1,12 @@
 """What this process may use of its machine, as the system and its control groups allow, and how a process is named.
 
-It also keeps from a process of our own what that does not need (`share_heaps`, `spare_pandas`).
+It also keeps from a process of our own what that does not need (`share_heap`, `spare_pandas`), and gives free memory
+back (`FreedMemory`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -19,7 +21,9 @@ from pathlib import Path
 from streamjoin_ds.errors import MALFORMED
 
 __all__ = [
+    "FreedMemory",
     "control_group_folders",
+    "give_back",
     "is_private",
     "mallopt",
     "map_limit",
@@ -28,7 +32,8 @@ __all__ = [
     "process_began",
     "process_facts",
     "process_told",
-    "share_heaps",
+    "resident_bytes",
+    "share_heap",
     "spare_pandas",
     "worker_count",
 ]
@@ -37,6 +42,7 @@ _PROC = Path("/proc")
 _UNKNOWN_MEMORY_BYTES = 8 << 30  # 8 GiB, assumed where the system does not tell the machine's memory
 _LONGEST_TOLD = 400  # a host has at most 255 characters
 _M_ARENA_MAX = -8  # glibc's malloc.h
+_MUCH_BYTES = 64 << 20  # of memory that a process holds more, from which on it looks what of it is free
 _USUAL_MAPS = 65_530  # Linux's default of vm.max_map_count
 
 
@@ -201,14 +207,49 @@ def spare_pandas() -> None:
         sys.meta_path.insert(0, _NoPandas)
 
 
-def share_heaps() -> bool:
-    """Have the threads that this process makes from now on share a heap for each core. Return whether that took effect.
+def share_heap() -> bool:
+    """Have the threads that this process makes from now on share its heap. Return whether that took effect.
 
-    By default glibc has eight for each, gives a new thread one that is free, and keeps in each what was freed there. A
-    batch has threads of its own. With 9.2 M tuples in the windows, which take 324 MiB, ``run --local`` on two cores has
-    735 MiB in place of 813, of which 30 are pandas (`spare_pandas`). Without glibc this does nothing.
+    By default glibc has eight heaps for each core, gives a new thread one that is free, and keeps in each what was
+    freed there. A batch has threads of its own. And the heaps of threads give memory back, whatever the thresholds are
+    (`reuse_freed_memory`): with one heap ``run --local`` takes 5 % less CPU time where the input is the limit, and a
+    fifth less memory. Without glibc this does nothing.
     """
-    return mallopt(_M_ARENA_MAX, os.cpu_count() or 1)
+    return mallopt(_M_ARENA_MAX, 1)
+
+
+def give_back() -> None:
+    """Give the system the free memory that the allocators hold: after a rebuild that is half as much as a window."""
+    import ctypes
+
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(AttributeError, OSError):  # not the GNU C library
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+class FreedMemory:
+    """What a process holds that reuses freed memory, given back while it has nothing to do.
+
+    After a backlog it holds what the largest batch took.
+    """
+
+    def __init__(self) -> None:
+        self._held_bytes = 0
+
+    def give_back(self) -> None:
+        """Give free memory back, if much has come since the last time."""
+        if resident_bytes() - self._held_bytes > _MUCH_BYTES:
+            give_back()
+            self._held_bytes = resident_bytes()
+
+
+def resident_bytes() -> int:
+    """Return the bytes of memory that this process holds; 0 where the system does not tell."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def mallopt(option: int, value: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -12,13 +12,14 @@ import xxhash
 
 from streamjoin_ds.errors import BlockCorruptError
 
-__all__ = ["ALIGNMENT_BYTES", "checksum", "decode", "encode", "pack", "unpack"]
+__all__ = ["ALIGNMENT_BYTES", "BlockBytes", "checksum", "decode", "encode", "encoded", "pack", "unpack"]
 
 # Alignment of a fixed-width column in the file, and so in memory where the file is mapped: the size of a cache line and
 # of an AVX-512 register.
 ALIGNMENT_BYTES = 64
 
 _DIGEST_BYTES = 16
+_PIECE_BYTES = 1 << 12  # buffers of so many bytes and more are pieces of their own, the others are copied together
 _MAGIC_BYTES = 8  # "ARROW1" and two zeros, before a file's first message
 # Keys in the schema's metadata that `encode` adds and `decode` takes away: the columns' order and the header's padding.
 _ORDER, _PAD = b"streamjoin.order", b"streamjoin.pad"
@@ -29,7 +30,53 @@ def checksum(data: pa.Buffer | bytes | memoryview) -> str:
     return xxhash.xxh3_128_hexdigest(data)
 
 
+class BlockBytes:
+    """The bytes of a block in pieces. The large buffers of its columns are pieces themselves, and are not copied.
+
+    Attributes
+    ----------
+    pieces : list of pyarrow.Buffer or bytearray
+    size : int
+        Bytes of all pieces.
+    """
+
+    closed = False  # Arrow asks this of what it writes to
+
+    def __init__(self) -> None:
+        self.pieces: list[pa.Buffer | bytearray] = [bytearray()]
+        self.size = 0
+        self._digest = xxhash.xxh3_128()
+
+    def write(self, data: pa.Buffer | bytes) -> int:
+        """Take the next bytes; return how many they are."""
+        count = len(data)
+        self.size += count
+        self._digest.update(data)
+        if count >= _PIECE_BYTES:
+            self.pieces += [data, bytearray()]
+        else:
+            self.pieces[-1] += memoryview(data)
+        return count
+
+    def flush(self) -> None:
+        """Do nothing: all bytes are here."""
+
+    def tell(self) -> int:
+        """Return where the next bytes begin."""
+        return self.size
+
+    @property
+    def checksum(self) -> str:
+        """The checksum of the bytes (`checksum`)."""
+        return self._digest.hexdigest()
+
+
 def encode(table: pa.Table, facts: Mapping[str, str] | None = None) -> pa.Buffer:
+    """Return the bytes of `encoded` as one buffer."""
+    return pa.py_buffer(b"".join(encoded(table, facts).pieces))
+
+
+def encoded(table: pa.Table, facts: Mapping[str, str] | None = None) -> BlockBytes:
     """Return the bytes of an Arrow IPC file with one record batch. The same arrays give the same bytes.
 
     Arrow aligns to 8 bytes only. Here every buffer of a fixed-width column begins at a multiple of 64 bytes. For that
@@ -43,7 +90,6 @@ def encode(table: pa.Table, facts: Mapping[str, str] | None = None) -> pa.Buffer
     facts : mapping of str to str, optional
         What the header says about the block. The schema's metadata holds the facts in the order of their keys.
     """
-    table = table.combine_chunks()
     places = range(table.num_columns)
     order = sorted(places, key=lambda place: not _is_fixed(table.schema.field(place).type))
     fields = [table.schema.field(place).remove_metadata() for place in order]
@@ -53,13 +99,12 @@ def encode(table: pa.Table, facts: Mapping[str, str] | None = None) -> pa.Buffer
     unpadded = pa.schema(fields, {**metadata, _PAD: b""})
     start = _MAGIC_BYTES + unpadded.serialize().size + _header_bytes(unpadded.remove_metadata())
     schema = pa.schema(fields, {**metadata, _PAD: b" " * (-start % ALIGNMENT_BYTES)})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema) as writer:
-        for batch in table.to_batches():  # one batch, or none where the table has no rows
-            columns = [batch.column(place) for place in order]
-            filled = [_filled(column) if _is_fixed(column.type) else column for column in columns]
+    written = BlockBytes()
+    with pa.ipc.new_file(pa.PythonFile(written, mode="w"), schema) as writer:
+        if table.num_rows:
+            filled = [_filled(table.column(place)) for place in order]
             writer.write_batch(pa.RecordBatch.from_arrays(filled, schema=schema))
-    return sink.getvalue()
+    return written
 
 
 def decode(data: pa.Buffer | bytes, expected: str, name: str = "inline") -> pa.Table:
@@ -98,8 +143,8 @@ def decode(data: pa.Buffer | bytes, expected: str, name: str = "inline") -> pa.T
 
 def pack(table: pa.Table, facts: Mapping[str, str] | None = None) -> bytes:
     """Return a block that travels inline, in one binary value: 16 bytes of checksum, then the block's bytes."""
-    data = encode(table, facts)
-    return b"".join((bytes.fromhex(checksum(data)), memoryview(data)))
+    data = encoded(table, facts)
+    return b"".join((bytes.fromhex(data.checksum), *data.pieces))
 
 
 def unpack(payload: bytes) -> pa.Table:
@@ -112,12 +157,37 @@ def _is_fixed(kind: pa.DataType) -> bool:
     return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
 
 
-def _filled(array: pa.Array) -> pa.Array:
-    """Return a fixed-width array with buffers that begin with its first value, and end with zeros up to 64 bytes."""
+def _filled(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array; a fixed-width one with buffers that begin with its first value.
+
+    They end with zeros up to 64 bytes.
+    """
+    kind = column.type
+    if not _is_fixed(kind):
+        return _joined(column)
+    if not column.null_count and kind.bit_width % 8 == 0:
+        return pa.Array.from_buffers(kind, len(column), [None, _filled_items(column.chunks, kind.bit_width // 8)], 0)
+    array = _joined(column)
     validity, values = array.buffers()
-    parts = [(validity if array.null_count else None, 1), (values, array.type.bit_width)]
+    parts = [(validity if array.null_count else None, 1), (values, kind.bit_width)]
     buffers = [None if part is None else _filled_buffer(part, width, array.offset, len(array)) for part, width in parts]
-    return pa.Array.from_buffers(array.type, len(array), buffers, array.null_count)
+    return pa.Array.from_buffers(kind, len(array), buffers, array.null_count)
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _filled_items(chunks: Sequence[pa.Array], width: int) -> pa.Buffer:
+    """Return the items of chunks without nulls one after the other, copied at most once."""
+    items = [np.frombuffer(c.buffers()[1], np.uint8, len(c) * width, c.offset * width) for c in chunks if len(c)]
+    used = sum(map(len, items))
+    if len(items) == 1 and not used % ALIGNMENT_BYTES:
+        return pa.py_buffer(items[0])
+    filled = np.empty(-(-used // ALIGNMENT_BYTES) * ALIGNMENT_BYTES, np.uint8)
+    filled[used:] = 0
+    np.concatenate(items, out=filled[:used])
+    return pa.py_buffer(filled)
 
 
 def _filled_buffer(buffer: pa.Buffer, bits: int, offset: int, length: int) -> pa.Buffer:

@@ -7,15 +7,17 @@ import ctypes
 import errno
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from streamjoin_ds.errors import ArgumentError
 
-__all__ = ["Folder", "FoundFile", "LocalFolder", "begin_to_write", "put_new"]
+__all__ = ["Folder", "FoundFile", "LocalFolder", "Pieces", "begin_to_write", "put_new"]
+
+Pieces: TypeAlias = "Sequence[pa.Buffer | bytes | bytearray]"  # the bytes of a file, one piece after the other
 
 _BEGUN_BYTES = 1 << 20  # from which on the system is asked to begin to write a file that is forced later
 _ONLY_OWNER = 0o700  # mode of folders: only this user may look in
@@ -34,14 +36,14 @@ class FoundFile(NamedTuple):
 class Folder(Protocol):
     """What a `BlockStore` needs of the folder of its blocks. Names are relative paths with slashes."""
 
-    def write(self, name: str, data: pa.Buffer) -> None:
+    def write(self, name: str, pieces: Pieces) -> None:
         """Write a file so that a reader sees all of it or none. Where that fails raise OSError, and leave no file."""
 
     def read(self, name: str) -> pa.Buffer:
         """Return the bytes of a file; raise FileNotFoundError where it is gone, OSError where it cannot be read."""
 
-    def touch(self, name: str, data: pa.Buffer) -> None:
-        """Make a file that holds `data` look new. Where it is gone write it, or raise FileNotFoundError."""
+    def touch(self, name: str, pieces: Pieces) -> None:
+        """Make a file that holds these bytes look new. Where it is gone write it, or raise FileNotFoundError."""
 
     def forget(self, name: str) -> bool:
         """Drop the copy of a file that is kept elsewhere to read faster. Return whether there was one."""
@@ -128,17 +130,18 @@ class LocalFolder:
         if self._durable:
             _sync(self.root.parent)
 
-    def write(self, name: str, data: pa.Buffer) -> None:
+    def write(self, name: str, pieces: Pieces) -> None:
         """See `Folder`."""
         target = self.root / name
         aside = target.with_name(f".{target.name}.{os.getpid()}-{uuid.uuid4().hex}")
         try:
             self._make(target.parent)
             with aside.open("wb", buffering=0) as file:
-                _write_all(file.fileno(), memoryview(data))
+                for piece in pieces:
+                    _write_all(file.fileno(), memoryview(piece))
                 if self._durable:
                     os.fsync(file.fileno())
-                elif len(data) >= _BEGUN_BYTES:
+                elif sum(map(len, pieces)) >= _BEGUN_BYTES:
                     begin_to_write(file.fileno())
             aside.replace(target)
             if self._durable:
@@ -163,16 +166,16 @@ class LocalFolder:
         finally:
             with contextlib.suppress(OSError):  # a rename leaves it where both names are of one file already
                 aside.unlink(missing_ok=True)
-        self.touch(name, pa.py_buffer(b""))
+        self.touch(name, ())
         return True
 
     def read(self, name: str) -> pa.Buffer:
         """Return the bytes of a file, mapped and not copied."""
         return _mapped(self.root / name)
 
-    def touch(self, name: str, data: pa.Buffer) -> None:
+    def touch(self, name: str, pieces: Pieces) -> None:
         """See `Folder`. It is no error if the file still looks old, but one if it cannot be forced to the device."""
-        del data
+        del pieces
         path = self.root / name
         try:
             os.utime(path)

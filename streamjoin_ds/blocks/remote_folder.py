@@ -19,7 +19,7 @@ import pyarrow as pa
 import xxhash
 from pyarrow import fs
 
-from streamjoin_ds.blocks.folder import FoundFile, LocalFolder
+from streamjoin_ds.blocks.folder import FoundFile, LocalFolder, Pieces
 from streamjoin_ds.blocks.object_store import open_remote
 from streamjoin_ds.errors import ArgumentError, BlockMissingError, StoreUnreachableError
 from streamjoin_ds.machine import is_private
@@ -67,14 +67,15 @@ class Copies:
         except OSError:
             return None
 
-    def put(self, name: str, data: pa.Buffer) -> None:
+    def put(self, name: str, pieces: Pieces) -> None:
         """Keep a copy. Where that fails (a full disk) keep none, and raise nothing."""
         with contextlib.suppress(OSError):
-            if data.size <= self._limit_bytes:
+            size_bytes = sum(map(len, pieces))
+            if size_bytes <= self._limit_bytes:
                 self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
                 if is_private(self.home):
-                    self._make_room(data.size)
-                    self._folder.write(name, data)
+                    self._make_room(size_bytes)
+                    self._folder.write(name, pieces)
 
     def drop(self, name: str) -> bool:
         """Remove a copy. Return whether there was one."""
@@ -136,14 +137,14 @@ class RemoteFolder:
         self._prefix = xxhash.xxh3_64_hexdigest(root.encode())
         self._now_s = now_s
 
-    def write(self, name: str, data: pa.Buffer) -> None:
+    def write(self, name: str, pieces: Pieces) -> None:
         """See `Folder`."""
         target = f"{self._root}/{name}"
         if self._files.type_name in _OBJECT_STORES:
-            self._put(target, data)
+            self._put(target, pieces)
         else:
-            self._put_aside_and_move(target, data)
-        self._copies.put(self._copy(name), data)
+            self._put_aside_and_move(target, pieces)
+        self._copies.put(self._copy(name), pieces)
 
     def read(self, name: str) -> pa.Buffer:
         """Return the bytes of a file: of its copy on this machine, mapped, which is fetched first where there is none.
@@ -155,18 +156,18 @@ class RemoteFolder:
         if kept is None:
             with self._files.open_input_file(f"{self._root}/{name}") as file:
                 data = file.read_buffer()
-            self._copies.put(self._copy(name), data)
+            self._copies.put(self._copy(name), [data])
             kept = self._copies.get(self._copy(name))
         return data if kept is None else kept
 
-    def touch(self, name: str, data: pa.Buffer) -> None:
+    def touch(self, name: str, pieces: Pieces) -> None:
         """Write a file again, unless it is less than ten minutes old: there is no other way to make it look new.
 
         A file is often that young, because the cells that share a block all write it.
         """
         changed_s = _changed_s(self._files.get_file_info(f"{self._root}/{name}"))
         if changed_s is None or changed_s < self._now_s() - _YOUNG_S:
-            self.write(name, data)
+            self.write(name, pieces)
 
     def forget(self, name: str) -> bool:
         """Drop the copy on this machine. Return whether there was one."""
@@ -203,16 +204,17 @@ class RemoteFolder:
     def _copy(self, name: str) -> str:
         return f"{self._prefix}/{name}"
 
-    def _put(self, path: str, data: pa.Buffer) -> None:
+    def _put(self, path: str, pieces: Pieces) -> None:
         with self._files.open_output_stream(path) as file:
-            file.write(data)
+            for piece in pieces:
+                file.write(piece)
 
-    def _put_aside_and_move(self, target: str, data: pa.Buffer) -> None:
+    def _put_aside_and_move(self, target: str, pieces: Pieces) -> None:
         folder, _, last = target.rpartition("/")
         aside = f"{folder}/.{last}.{uuid.uuid4().hex}"
         self._files.create_dir(folder, recursive=True)
         try:
-            self._put(aside, data)
+            self._put(aside, pieces)
             try:
                 self._files.move(aside, target)
             except OSError:
@@ -221,7 +223,7 @@ class RemoteFolder:
                 there = self._files.get_file_info(target)
                 if there.type != fs.FileType.File:
                     raise
-                if there.size == data.size:
+                if there.size == sum(map(len, pieces)):
                     self._files.delete_file(aside)
                 else:
                     self._files.delete_file(target)

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from streamjoin_ds.blocks.block import checksum, decode, encode
-from streamjoin_ds.blocks.folder import Folder, FoundFile, LocalFolder
+from streamjoin_ds.blocks.block import checksum, decode, encoded
+from streamjoin_ds.blocks.folder import Folder, FoundFile, LocalFolder, Pieces
 from streamjoin_ds.blocks.object_store import FAILURES, reason_of
 from streamjoin_ds.blocks.place import local_path
 from streamjoin_ds.blocks.remote_folder import RemoteFolder
@@ -87,13 +87,13 @@ class BlockStore:
         BlockWriteError
             The file cannot be written (no room, no rights, no connection). No part of it is left.
         """
-        began_s, data = time.monotonic(), encode(table, facts)
-        digest = checksum(data)
+        began_s, data = time.monotonic(), encoded(table, facts)
+        digest = data.checksum
         name = self._checked(f"{stem}-{digest}{_SUFFIX}")
         try:
-            is_there = self._holds(name, data.size, digest) and self._is_touched(name, data)
+            is_there = self._holds(name, data.size, digest) and self._is_touched(name, data.pieces)
             if not is_there:
-                self._folder.write(name, data)
+                self._folder.write(name, data.pieces)
         except FAILURES as error:
             msg = f"block {name} cannot be written: {reason_of(error)}"
             raise BlockWriteError(
@@ -135,7 +135,7 @@ class BlockStore:
             raise source._missing(name)
         try:
             if self._holds(own, size_bytes, digest):
-                self._folder.touch(own, pa.py_buffer(b""))
+                self._folder.touch(own, ())
             elif not self._folder.link(own, source._local / name):
                 return None
         except FAILURES as error:
@@ -232,9 +232,9 @@ class BlockStore:
         _log.debug("%d files that nothing refers to any more are removed", removed)
         return removed
 
-    def _is_touched(self, name: str, data: pa.Buffer) -> bool:
+    def _is_touched(self, name: str, pieces: Pieces) -> bool:
         try:
-            self._folder.touch(name, data)
+            self._folder.touch(name, pieces)
         except FileNotFoundError:
             return False
         return True

@@ -42,7 +42,14 @@ from streamjoin_ds.cell.cell import Cell, TaskFacts
 from streamjoin_ds.cell.epoch_windows import LiveWindows
 from streamjoin_ds.delta.log_files import filesystem_of
 from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA, exchange_rows
-from streamjoin_ds.machine import memory_limit_bytes, process_began, share_heaps, spare_pandas
+from streamjoin_ds.machine import (
+    FreedMemory,
+    memory_limit_bytes,
+    process_began,
+    resident_bytes,
+    share_heap,
+    spare_pandas,
+)
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.sink.writer import FileReport
@@ -227,8 +234,11 @@ class WindowServer:
 
     def serve(self) -> None:
         """Answer until the parent is gone, or nobody has asked for long."""
+        freed = FreedMemory()
         while self._is_wanted():
             ready, _, _ = select.select([self._listener], [], [], 1.0)
+            if not ready and not self._busy:
+                freed.give_back()
             if ready:
                 connection, _ = self._listener.accept()
                 threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
@@ -277,7 +287,7 @@ class WindowServer:
                 return place.answer
             reports, state = request.run(self.live)
             place.asked, place.answer = asked, _packed(reports, state)
-        while self.live.count > 1 and _resident_bytes() > _MEMORY_SHARE * memory_limit_bytes():
+        while self.live.count > 1 and resident_bytes() > _MEMORY_SHARE * memory_limit_bytes():
             self.live.forget_oldest()
         return place.answer
 
@@ -315,17 +325,10 @@ def _signs_of_life(connection: socket.socket) -> Iterator[threading.Lock]:
         is_over.set()
 
 
-def _resident_bytes() -> int:
-    """Return the bytes of memory that this process holds; 0 where the system does not tell."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
-
-
 def main(path: str, parent: str) -> None:
     """Serve at a path until the parent ends."""
     spare_pandas()
-    share_heaps()
+    share_heap()
     reuse_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the driver, which ends its executors
     listener = socket.socket(socket.AF_UNIX)

@@ -27,7 +27,7 @@ from streamjoin_ds.logs import (
     log_to_stderr,
     write_json_lines,
 )
-from streamjoin_ds.machine import share_heaps, spare_pandas
+from streamjoin_ds.machine import share_heap, spare_pandas
 from streamjoin_ds.version import version
 
 __all__ = ["DISTRIBUTION", "error_text", "group", "main", "script"]
@@ -252,7 +252,7 @@ def script() -> NoReturn:
     """Run the `streamjoin` script in a process of its own."""
     if "--local" in sys.argv or {*sys.argv[1:2]} & _USING_NO_PANDAS:
         spare_pandas()
-        share_heaps()
+        share_heap()
     main()
 
 

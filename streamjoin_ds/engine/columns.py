@@ -25,7 +25,6 @@ Large runs lie in huge pages where the system has them, because probes jump abou
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -56,7 +55,6 @@ __all__ = [
     "filtered",
     "fixed_width",
     "gathered",
-    "give_back",
     "has_bytes",
     "hashes_of",
     "is_stored",
@@ -311,10 +309,14 @@ class ColumnMemory:
         All columns together. Each is given up to 64 bytes more, so that it begins on a cache line.
     columns : int
         How many columns there will be.
+    is_sparse : bool
+        Most of the room will never be written to. What is written whole comes from the heap, where a process that
+        reuses freed memory has it from the batch before; NumPy asks for the large pages there.
     """
 
-    def __init__(self, size_bytes: int, columns: int) -> None:
-        self._free = _memory(size_bytes + columns * _ALIGNMENT)
+    def __init__(self, size_bytes: int, columns: int, *, is_sparse: bool = False) -> None:
+        size_bytes += (columns + 1) * _ALIGNMENT
+        self._free = _sparse_memory(size_bytes) if is_sparse else np.empty(size_bytes, np.uint8)
         self._used = -self._free.ctypes.data % _ALIGNMENT
 
     def column(self, rows: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -325,10 +327,10 @@ class ColumnMemory:
         return column
 
 
-def _memory(size_bytes: int) -> npt.NDArray[np.uint8]:
+def _sparse_memory(size_bytes: int) -> npt.NDArray[np.uint8]:
     if size_bytes < _HUGE_PAGE_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return np.empty(size_bytes + _ALIGNMENT, dtype=np.uint8)
-    # Most of a grid's room is never written to. Without a reservation it does not count as memory until it is.
+        return np.empty(size_bytes, dtype=np.uint8)
+    # Without a reservation it does not count as memory until it is written to.
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
     try:
         area = mmap.mmap(-1, -(-size_bytes // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES, flags)
@@ -338,10 +340,3 @@ def _memory(size_bytes: int) -> npt.NDArray[np.uint8]:
     with contextlib.suppress(OSError):  # a system without huge pages: it gives small ones
         area.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(area, dtype=np.uint8)
-
-
-def give_back() -> None:
-    """Give the system the free memory that the allocators hold: after a rebuild that is half as much as a window."""
-    pa.default_memory_pool().release_unused()
-    with contextlib.suppress(AttributeError, OSError):  # not the GNU C library
-        ctypes.CDLL(None).malloc_trim(0)

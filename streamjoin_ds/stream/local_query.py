@@ -32,6 +32,7 @@ from streamjoin_ds.checkpoint.lock import driving
 from streamjoin_ds.engine.core_lease import usable_core_count
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.exchange.outbox import EXCHANGE_SCHEMA, exchange_rows
+from streamjoin_ds.machine import FreedMemory
 from streamjoin_ds.plan import Plan
 from streamjoin_ds.sink.tables import TableSet
 from streamjoin_ds.spec import Join, duration_us
@@ -206,7 +207,7 @@ class LocalQuery:
         if self._options.available_now:
             planner.freeze()
         trigger_s = 0.0 if self._options.trigger is None else duration_us(self._options.trigger, "trigger") / 1e6
-        pause_s = _FIRST_PAUSE_S
+        pause_s, freed = _FIRST_PAUSE_S, FreedMemory()
         while not self._stopped.is_set():
             began_s = time.monotonic()
             start = log.start or planner.initial()
@@ -215,6 +216,7 @@ class LocalQuery:
                 if end == start:
                     if self._options.available_now:
                         return
+                    freed.give_back()
                     self._stopped.wait(max(pause_s, trigger_s))
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                     continue

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin_ds.blocks import BlockStore, checksum, decode, encode, pack, unpack
-from streamjoin_ds.blocks.block import ALIGNMENT_BYTES
+from streamjoin_ds.blocks.block import ALIGNMENT_BYTES, encoded
 from streamjoin_ds.errors import BlockCorruptError
 from tests.support.examples import examples
 
@@ -135,6 +135,15 @@ def test_nothing_is_copied_where_a_block_is_read() -> None:
     for name in ("_ts", "f4", "text"):
         address = read[name].chunk(0).buffers()[-1].address
         assert data.address <= address < data.address + data.size
+
+
+def test_no_large_column_is_copied_where_a_block_is_made() -> None:
+    table = pa.table({"a": pa.array(range(4096)), "b": pa.array(["x" * 9] * 4096)})
+    made = encoded(table)
+    addresses = {piece.address for piece in made.pieces if isinstance(piece, pa.Buffer)}
+    assert {table["a"].chunk(0).buffers()[1].address, table["b"].chunk(0).buffers()[2].address} <= addresses
+    whole = encode(table)
+    assert (made.size, made.checksum) == (whole.size, checksum(whole))
 
 
 def test_every_flipped_byte_is_found_before_anything_is_parsed() -> None:

@@ -82,8 +82,8 @@ def test_another_task_was_first(tmp_path: Path) -> None:
     files = _memory(NoMoveOntoAFile)
     folder = RemoteFolder("blocks", files, cache=tmp_path)
     data = encode(rows(9))
-    folder.write("e-0.arrow", data)
-    folder.write("e-0.arrow", data)
+    folder.write("e-0.arrow", [data])
+    folder.write("e-0.arrow", [data])
     assert [file.name for file in folder.files()] == ["e-0.arrow"]
 
 

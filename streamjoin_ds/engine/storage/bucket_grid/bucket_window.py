@@ -17,7 +17,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from streamjoin_ds.engine.columns import give_back
 from streamjoin_ds.engine.kernels.objects import BatchColumns
 from streamjoin_ds.engine.scheduler import TaskCoroutine
 from streamjoin_ds.engine.storage.bucket_grid.grid import USUAL_CROWD, BucketRun, crowd_of, live_rows, some_keys
@@ -29,6 +28,7 @@ from streamjoin_ds.engine.storage.selection import Selection
 from streamjoin_ds.engine.storage.sort_layout import ARRIVAL_ORDER, SortLayout
 from streamjoin_ds.engine.storage.tail import Tail
 from streamjoin_ds.engine.storage.window import Window, WindowForm, thinned_tail
+from streamjoin_ds.machine import give_back
 from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN
 
 __all__ = ["BucketWindow"]

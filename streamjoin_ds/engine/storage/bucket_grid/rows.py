@@ -76,7 +76,7 @@ def chunk_columns(form: RunForm, chunks: int, payload: frozenset[str]) -> dict[s
             dtypes[name] = np.dtype(np.float64 if pa.types.is_float64(form.run_schema.field(name).type) else np.float32)
     if payload:
         dtypes[PAYLOAD_NUMBER] = np.dtype(np.int32)
-    memory = ColumnMemory(rows * sum(dtype.itemsize for dtype in dtypes.values()), len(dtypes))
+    memory = ColumnMemory(rows * sum(dtype.itemsize for dtype in dtypes.values()), len(dtypes), is_sparse=True)
     return {name: memory.column(rows, dtype) for name, dtype in dtypes.items()}
 
 
