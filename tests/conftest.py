@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from tests.support.scratch import files_in_memory
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each child would make threads that spin for a while, for nothing
 register_profiles()
 quick_to_start()
 files_in_memory()

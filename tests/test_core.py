@@ -97,7 +97,7 @@ def test_no_module_brings_pandas() -> None:
     ],
     ids=lambda arguments: arguments[0],
 )  # fmt: skip
-def test_commands_bring_no_pandas_that_they_do_not_use_and_no_threads_for_matrices(arguments: list[str], tmp_path: Path) -> None:
+def test_commands_bring_neither_pandas_nor_threads_that_they_do_not_use(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("ts,x\n2024-01-01T00:00:00Z,1\n2024-01-01T00:00:01Z,1\n")
     command = [sys.executable, "-c", SCRIPT.format(arguments=arguments)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)

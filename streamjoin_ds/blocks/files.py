@@ -16,11 +16,11 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
+from msgspec import Struct, field
 from pyarrow import fs
 
 from streamjoin_ds.blocks.object_store import S3Keys, asked, failed, keys_of, remote_root, tag_of
@@ -257,8 +257,7 @@ class _Found(NamedTuple):
 _FOLDER = _Found(0, 0, 0, is_folder=True)
 
 
-@dataclass(slots=True)
-class _Listing:
+class _Listing(Struct):
     """What is known of a folder."""
 
     files: dict[str, _Found] = field(default_factory=dict)

@@ -8,11 +8,11 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.blocks.block import checksum, decode, encoded
 from streamjoin_ds.blocks.folder import Folder, FoundFile, LocalFolder, Pieces
@@ -36,8 +36,7 @@ _MAP_HINT = (
 _REMOTE_HINT = "check this machine's connection, credentials and rights to it, then start again; nothing is lost"
 
 
-@dataclass(frozen=True, slots=True)
-class BlockRef:
+class BlockRef(Struct, frozen=True):
     """The facts of a block that are known without opening it. `name` carries the checksum."""
 
     name: str

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from streamjoin_ds.cell.answers import PartialAnswers
 from streamjoin_ds.cell.cell_report import CellReport
@@ -70,8 +71,7 @@ def batch_setting(join_id: str) -> str:
     return f"spark.streamjoin_ds.batch.{join_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFacts:
+class TaskFacts(Struct, frozen=True):
     """The batch and the query that a task works for.
 
     Attributes

@@ -8,11 +8,11 @@ stand in Spark's offset log. So a batch that is done again decides as before.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.cell.cell_state import corrupt_cell_state
 from streamjoin_ds.engine.intake.lateness import StreamClock
@@ -29,8 +29,7 @@ __all__ = ["PartitionClocks", "clocks_in_order"]
 _NOT_SILENT = -1
 
 
-@dataclass(frozen=True, slots=True)
-class _Partitions:
+class _Partitions(Struct, frozen=True):
     """The partitions that are known, by ascending numbers.
 
     Attributes

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from pyarrow import dataset
 
 from streamjoin_ds.blocks import BlockStore
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "repaired"]
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One thing that is wrong. `is_mended` says whether it can be mended, and without a dry run was mended."""
 
     text: str

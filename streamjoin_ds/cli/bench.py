@@ -18,13 +18,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 import pyarrow as pa
 import sqlglot
+from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 from sqlglot.expressions import to_identifier
@@ -61,8 +61,7 @@ _NAN = call("cast", Literal("nan"), Literal("double"))
 _WIDTH = 120  # characters of a line where there is no terminal
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
+class _Way(Struct, frozen=True):
     """One way to do the join, and what its runs took. No matches: they were not found within the limit."""
 
     name: str

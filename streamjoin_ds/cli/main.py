@@ -250,7 +250,7 @@ def secrets_in(arguments: Sequence[str]) -> list[str]:
 
 def script() -> NoReturn:
     """Run the `streamjoin` script in a process of its own."""
-    # NumPy's library for matrices makes a thread for each core as it is imported, and they spin for a while: 90 ms of CPU
+    # NumPy's library for matrices makes a thread for each core as it is imported, which spins for a while: 90 ms of CPU
     # time on two cores. No process of ours multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if "--local" in sys.argv or {*sys.argv[1:2]} & _USING_NO_PANDAS:

@@ -9,11 +9,11 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from streamjoin_ds.blocks.place import loggable
 from streamjoin_ds.errors import TableError
@@ -53,8 +53,7 @@ _READER_FEATURES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TableColumns:
+class TableColumns(Struct, frozen=True):
     """The columns of a table.
 
     Attributes

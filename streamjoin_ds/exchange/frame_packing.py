@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from streamjoin_ds.blocks import pack
 from streamjoin_ds.exchange.outbox import NOTHING, Outbox, exchange_batch, layout_row
@@ -119,8 +120,7 @@ def _task_number() -> int:
     return 0 if context is None else int(context.partitionId())
 
 
-@dataclass(frozen=True, slots=True)
-class _Framed:
+class _Framed(Struct, frozen=True):
     """A batch of a DataFrame's rows.
 
     Attributes

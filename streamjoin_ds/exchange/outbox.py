@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.blocks import BlockStore, pack, unpack
 from streamjoin_ds.blocks.place import below
@@ -132,8 +133,7 @@ def late_schema(tuples: pa.Schema) -> pa.Schema:
     return tuples.append(pa.field(LARGEST_TS, pa.int64(), nullable=False))
 
 
-@dataclass(frozen=True, slots=True)
-class _Totals:
+class _Totals(Struct, frozen=True):
     """The largest event time and the counts of a whole part.
 
     Only one row of the first cell has the counts, so that sums over all rows are right.

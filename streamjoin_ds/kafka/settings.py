@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from streamjoin_ds.errors import ArgumentError
 
@@ -105,8 +106,7 @@ class Settings(Mapping[str, str]):
         return {**_CONSUMER_DEFAULTS, **self.of_client(servers), **OWN_SETTINGS}
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsSource:
+class SettingsSource(Struct, frozen=True):
     """Where settings are read from, on each machine anew. This, and not the settings, is what plans hold.
 
     Parameters

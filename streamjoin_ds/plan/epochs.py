@@ -19,8 +19,10 @@ each batch while it keeps tuples of an older epoch: it takes guests, and its clo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamjoin_ds.errors import malformed_offset
 from streamjoin_ds.plan.layout import CellLayout
@@ -29,8 +31,7 @@ from streamjoin_ds.plan.range_layout import is_of_ranges, layout_from_facts
 __all__ = ["Epoch", "Epochs", "EpochsOver"]
 
 
-@dataclass(frozen=True, slots=True)
-class Epoch:
+class Epoch(Struct, frozen=True):
     """One layout, and the first records that it holds for.
 
     Attributes
@@ -71,8 +72,7 @@ class Epoch:
         return facts if self.since_us is None else {**facts, "since_us": self.since_us}
 
 
-@dataclass(frozen=True, slots=True)
-class Epochs:
+class Epochs(Struct, frozen=True):
     """The epochs that still have tuples in the windows, oldest first; the last one takes the new tuples.
 
     Attributes
@@ -143,8 +143,7 @@ class Epochs:
         return live if self.cells == _most_cells(self.live) else {"cells": self.cells, "live": live}
 
 
-@dataclass(frozen=True, slots=True)
-class EpochsOver:
+class EpochsOver(Struct, frozen=True):
     """What the next batch no longer needs: epochs that are over, and cells that are empty.
 
     Attributes

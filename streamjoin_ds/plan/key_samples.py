@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamjoin_ds.plan.range_layout import Reach, band_attributes
 from streamjoin_ds.spec import BoundJoin
@@ -38,8 +40,7 @@ _ROWS_FOR_CELL, _LEAST_ROWS, _MOST_ROWS = 64, 2_048, 16_384
 _STREAM, _THRESHOLDS = "stream", "thresholds"
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class KeySample:
+class KeySample(Struct, frozen=True, eq=False):
     """Some keys of one stream, and how many rows have them or lie between them.
 
     Attributes
@@ -89,8 +90,7 @@ class KeySample:
         return KeyCurve.of(self.keys.astype(np.float64), self.at, self.before)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class KeyCurve:
+class KeyCurve(Struct, frozen=True, eq=False):
     """Rows (or pairs) with a smaller key, as a function of the key: straight between its nodes.
 
     Attributes

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.errors import LayoutError
 from streamjoin_ds.spec import BoundJoin
@@ -51,8 +52,7 @@ _MASK = 0xFFFFFFFF
 _SEED = 42
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """What a cell does with tuples that were dealt to it.
 
     Attributes

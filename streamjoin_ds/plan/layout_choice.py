@@ -23,6 +23,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from streamjoin_ds.errors import LayoutError
 from streamjoin_ds.plan.layout import MAX_CELLS, CellLayout, Layout
@@ -118,8 +119,7 @@ class Load:
         return total
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutCost:
+class LayoutCost(Struct, frozen=True):
     """What a layout costs under a load.
 
     Attributes

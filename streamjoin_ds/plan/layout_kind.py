@@ -7,7 +7,8 @@ that sample better than others. So the older half of a sample chooses, and the n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from streamjoin_ds.plan.key_samples import KeyHint, KeySample
 from streamjoin_ds.plan.layout import CellLayout, Layout
@@ -21,8 +22,7 @@ __all__ = ["GridChoice", "KindChoice", "best_ranges", "choose_kind", "grid_choic
 LEAST_KEYS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class GridChoice:
+class GridChoice(Struct, frozen=True):
     """The grid that suits the rates best, and its costs in the units of `RangeChoice`; they need no sample.
 
     Attributes
@@ -39,8 +39,7 @@ class GridChoice:
     copies: float
 
 
-@dataclass(frozen=True, slots=True)
-class KindChoice:
+class KindChoice(Struct, frozen=True):
     """Both kinds of layout, and which of them is taken.
 
     Attributes

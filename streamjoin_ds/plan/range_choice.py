@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from streamjoin_ds.errors import LayoutError
 from streamjoin_ds.plan.key_samples import KeyCurve, KeySample
@@ -57,8 +57,7 @@ _LOOSER = (1.01, 1.02, 1.03, 1.05, 1.07, 1.09)
 _CHANCE = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class CellWork:
+class CellWork(Struct, frozen=True):
     """Weights of a cell's load: ``row * rows received + pair * pairs found``.
 
     Parameters
@@ -210,8 +209,7 @@ def _pair_curve(
     return KeyCurve.of(keys + middle, at, before)
 
 
-@dataclass(frozen=True, slots=True)
-class RangeChoice:
+class RangeChoice(Struct, frozen=True):
     """A layout of ranges and what the samples say that it costs.
 
     Attributes
@@ -299,8 +297,7 @@ def pair_counts(samples: Sequence[KeySample], reach: Reach) -> tuple[float, ...]
     return tuple(float(total) for total in tables.pairs[:, -1])
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     """A range from one candidate to another, with its grid."""
 
     begin: int

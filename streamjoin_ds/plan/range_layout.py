@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.errors import LayoutError
 from streamjoin_ds.plan.layout import MAX_CELLS, CellLayout, Layout, Received
@@ -45,8 +46,7 @@ __all__ = ["Dealt", "Difference", "RangeLayout", "Reach", "band_attributes", "is
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """A band between the attributes of two streams: ``lo <= key of left - key of right <= hi``, both ends included."""
 
     left: int
@@ -160,8 +160,7 @@ def _above(end: int | float) -> float:
     return math.nextafter(end, math.inf)
 
 
-@dataclass(frozen=True, slots=True)
-class Dealt:
+class Dealt(Struct, frozen=True):
     """The groups to which tuples go, with one entry for each tuple and group.
 
     Attributes

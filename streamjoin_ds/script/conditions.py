@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from msgspec import Struct
+
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.script.sql_text import Span, SqlText, Token
 from streamjoin_ds.script.time_bounds import TimeBound, time_bounds
@@ -64,8 +66,7 @@ class Names:
         return [(stream, column) for stream, column in found if column is not None]
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True):
     """A condition that must hold among others, and where it stands."""
 
     expression: Expression

@@ -15,8 +15,9 @@ allow of groups and aggregates is refused here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import NoReturn
+
+from msgspec.structs import replace
 
 from streamjoin_ds.errors import StreamJoinError
 from streamjoin_ds.script.conditions import Conditions, Names, Term

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pyarrow as pa
+from msgspec import structs
 
 from streamjoin_ds.errors import ColumnError, SqlSyntaxError, StreamJoinError
 from streamjoin_ds.request.request import Request, described_streams, described_tables, requested, without_tables
@@ -95,7 +96,7 @@ class Asked:
         self.statement = statement
         self._text = text
         inputs = [_named_as_created(one, streams) for one in statement.query.inputs]
-        self._query = replace(statement.query, inputs=tuple(inputs))
+        self._query = structs.replace(statement.query, inputs=tuple(inputs))
         self._flags = flags
         self._facts = facts_of(text, statement.options, is_with=statement.own_options)
         self._made = {
@@ -365,7 +366,7 @@ class Asked:
 def _named_as_created(one: Input, streams: Mapping[str, StreamStatement]) -> Input:
     """Return a stream of a query; without another name there it is named as its CREATE STREAM wrote it."""
     made = streams.get(one.source[0].casefold()) if one.source == (one.alias,) else None
-    return one if made is None else replace(one, alias=made.name)
+    return one if made is None else structs.replace(one, alias=made.name)
 
 
 def _has_same(given: Sequence[DataFrame]) -> bool:

@@ -23,10 +23,10 @@ SQL has and a join of streams has not, and what to say of it.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import NoReturn
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from streamjoin_ds.script.select_list import grouped_columns, select_item
 from streamjoin_ds.script.sql_text import Cursor, Span, SqlText, Token

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
+from msgspec import Struct
 from sqlglot import TokenType
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
@@ -36,8 +36,7 @@ class _SparkSql(Spark):
         COMMANDS = set()  # noqa: RUF012
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """A stretch of the text: from the character `begin` to the one before `end`."""
 
     begin: int
@@ -48,8 +47,7 @@ class Span:
         return Span(self.begin, max(self.end, other.end))
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Struct, frozen=True):
     """A word, a name, a literal or a sign of the text.
 
     Parameters

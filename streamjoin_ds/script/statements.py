@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from streamjoin_ds.script.sql_text import Span, Token
 
@@ -14,8 +14,7 @@ __all__ = ["Explained", "Input", "Item", "Option", "Query", "Ranking", "Statemen
 Value = str | int | float | bool
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True):
     """``name = value``, after SET or in WITH; `span` is where the name stands."""
 
     name: str
@@ -23,8 +22,7 @@ class Option:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStatement:
+class StreamStatement(Struct, frozen=True):
     """``CREATE STREAM name (columns) WITH (options)``, or ``CREATE TABLE``: a table beside streams; or ``CREATE VIEW``.
 
     Attributes
@@ -55,8 +53,7 @@ class StreamStatement:
     shown: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """One entry of a SELECT list: ``*``, ``e.*``, or a column or an expression and the name it gets.
 
     Parameters
@@ -83,8 +80,7 @@ class Item:
     aggregate: tuple[Token, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Ranking:
+class Ranking(Struct, frozen=True):
     """Which partners are the nearest: ``EXACT NEAREST k BY DISTANCE value``, or ``MATCH_CONDITION (left >= right)``.
 
     Parameters
@@ -108,8 +104,7 @@ class Ranking:
     is_similarity: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(Struct, frozen=True):
     """A stream in FROM or JOIN.
 
     Parameters
@@ -137,8 +132,7 @@ class Input:
     ranking: Ranking | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """``SELECT items FROM inputs WHERE where GROUP BY group``, all its tokens, and where GROUP BY stands."""
 
     items: tuple[Item, ...]
@@ -161,8 +155,7 @@ class Query:
         return len(self.inputs) > 2 and not is_ranked and (hows in ({"semi"}, {"anti"}))
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(Struct, frozen=True):
     """A query: ``INSERT INTO table WITH (options) SELECT ...``, or a SELECT alone.
 
     Parameters
@@ -189,8 +182,7 @@ class Statement:
     own_options: Mapping[str, Option] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(Struct, frozen=True):
     """``EXPLAIN`` and a statement."""
 
     statement: Statement

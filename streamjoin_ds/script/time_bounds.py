@@ -12,8 +12,9 @@ come after it; a pair that is bounded more tightly than its streams' windows has
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
+
+from msgspec import Struct
 
 from streamjoin_ds.duration import MICROSECOND
 from streamjoin_ds.script.sql_text import Span
@@ -26,8 +27,7 @@ __all__ = ["Contradiction", "TimeBound", "Unbounded", "time_bounds", "window_of"
 _TURNED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<", "=": "="}
 
 
-@dataclass(frozen=True, slots=True)
-class TimeBound:
+class TimeBound(Struct, frozen=True):
     """``later - earlier <= us``: event times of two streams, in microseconds.
 
     Parameters
@@ -46,16 +46,14 @@ class TimeBound:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Unbounded:
+class Unbounded(Struct, frozen=True):
     """Nothing bounds how much later than a tuple of `earlier` one of `later` may be."""
 
     later: str
     earlier: str
 
 
-@dataclass(frozen=True, slots=True)
-class Contradiction:
+class Contradiction(Struct, frozen=True):
     """No tuples satisfy all bounds; `span` is the one that was written last."""
 
     span: Span

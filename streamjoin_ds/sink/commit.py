@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 from pyarrow import parquet
 
 from streamjoin_ds.delta.log_files import filesystem_of
@@ -45,8 +45,7 @@ from streamjoin_ds.sink.writer import FileReport, TableWriter, check_reports
 __all__ = ["CommitOutcome", "Committer"]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitOutcome:
+class CommitOutcome(Struct, frozen=True):
     """What :meth:`Committer.commit` did with a batch.
 
     Parameters

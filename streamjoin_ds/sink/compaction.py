@@ -13,13 +13,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
+from msgspec import Struct
 from pyarrow import fs
 
 from streamjoin_ds.blocks.place import is_local, loggable
@@ -37,16 +37,14 @@ _NEXT_VERSION_ONLY = 0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(Struct, frozen=True):
     """What one compaction did: how many files it took away, and how many it put in their place."""
 
     files_removed: int
     files_added: int
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(Struct, frozen=True):
     """A file of a snapshot: its path as the log writes it, its size, and when it was written."""
 
     path: str

@@ -17,7 +17,6 @@ import logging
 import os
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
@@ -25,6 +24,7 @@ from urllib.parse import unquote
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
+from msgspec import Struct, field
 
 from streamjoin_ds.blocks.folder import put_new
 from streamjoin_ds.blocks.place import is_local, loggable
@@ -77,8 +77,7 @@ def _allow_open_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(Struct, frozen=True):
     """What one commit says.
 
     Parameters
@@ -242,8 +241,7 @@ def _is_marked(table_path: str, version: int, mark: str) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class LogCommit:
+class LogCommit(Struct, frozen=True):
     """What one version of a table's log says of a batch.
 
     Parameters

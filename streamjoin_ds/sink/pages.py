@@ -26,6 +26,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 from pyarrow import compute, parquet
 
 from streamjoin_ds.delta.table_state import EVENT_TIME
@@ -78,8 +79,7 @@ def _value(kind: int, value: Any) -> bytes:
     return bytes([value]) if kind == _BYTE else b"" if kind == _FLAG else bytes(value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
+class _Form(Struct, frozen=True):
     """How a type lies in a file.
 
     Attributes

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from msgspec import Struct
 from pyarrow import ArrowException, fs, parquet
 
 from streamjoin_ds.blocks.place import is_local
@@ -33,8 +33,7 @@ _LAST = "_last_checkpoint"
 _FILES_SAID = {"add": "num_added_files", "remove": "num_removed_files"}
 
 
-@dataclass(frozen=True, slots=True)
-class LogTail:
+class LogTail(Struct, frozen=True):
     """The end of one table's log.
 
     Attributes

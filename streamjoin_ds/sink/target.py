@@ -10,12 +10,12 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
+from msgspec import Struct
 from pyarrow import fs
 
 from streamjoin_ds.blocks.place import is_local, loggable
@@ -35,8 +35,7 @@ _ATTEMPTS = 100  # how often a commit is tried: each time another writer may hav
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """What identifies a batch: its number and the checkpoint's query id."""
 
     batch_id: int

@@ -24,6 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
+from msgspec import Struct
+
 from streamjoin_ds.errors import ArgumentError, OffsetError, malformed_offset
 from streamjoin_ds.plan.plan import USUAL_SIZING, BlockSizing
 from streamjoin_ds.source.delay_bound import DelayFacts
@@ -390,8 +392,7 @@ class BatchPlan:
         return cls(tuple(names), tuple(streams[name] for name in names), **parts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """A part of an offset beside the positions: a field of `BatchPlan`, left out where it says nothing.
 
     Attributes

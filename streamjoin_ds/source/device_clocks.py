@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from streamjoin_ds.errors import ArgumentError, malformed_offset
 from streamjoin_ds.spec.columns import INT64_MAX, SEQ, Int64, Mask
@@ -62,8 +63,7 @@ def device_text(device: Device) -> str:
     return "/".join("null" if part is None else part for part in device)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRecords:
+class DeviceRecords(Struct, frozen=True):
     """Which device each of some records is of.
 
     Attributes

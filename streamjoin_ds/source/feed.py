@@ -23,6 +23,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.errors import malformed_offset
 from streamjoin_ds.source.partitioned_position import PartitionAt, first_seq_of
@@ -196,8 +197,7 @@ class Frontier(Protocol):
         """The last record's running maximum; None where there is no record."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayFrontier:
+class ArrayFrontier(Struct, frozen=True):
     """A frontier with its running maxima in an array (int64, ascending).
 
     With `is_cut` there are more records than these, fewer than were asked for though these are: they have many bytes.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.source.feed import Backlog, Frontier
@@ -42,8 +42,7 @@ _COMMON = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class GeneratorKind:
+class GeneratorKind(Struct, frozen=True):
     """A kind of generator: what it generates, how its rows are made, and its parameters with their meaning."""
 
     summary: str

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from streamjoin_ds.errors import malformed_offset
 from streamjoin_ds.plan import (
@@ -45,8 +46,7 @@ _HALF_LIVES = (1 / 64, 1 / 16, 1 / 2)
 _LEAST_EXTENT_US = 20_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutFacts:
+class LayoutFacts(Struct, frozen=True):
     """What was decided about the layout when a batch was planned, and the facts for the next decision.
 
     Attributes
@@ -89,8 +89,7 @@ class LayoutFacts:
         return cls(epochs, tuple(tuple(map(float, rate)) for rate in rates))
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """How far the streams are at the boundary of two batches.
 
     Attributes

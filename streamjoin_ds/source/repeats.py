@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.blocks import Cache
 from streamjoin_ds.errors import KafkaDataLostError
@@ -63,8 +64,7 @@ _MOST_PARTITIONS = 1 << 14
 kept_partitions: Cache[dict[str, tuple[_Known, ...]]] = Cache(1 << 31, 64)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(Struct, frozen=True):
     """The keys of all records before a position."""
 
     position: Position
@@ -211,8 +211,7 @@ def keys_of(batches: list[pa.RecordBatch], key: UniqueKey) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(Struct, frozen=True):
     """Keys of a partition's records before a position.
 
     Attributes

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
@@ -18,6 +17,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 import xxhash
+from msgspec import Struct
 
 from streamjoin_ds.duration import duration_us
 from streamjoin_ds.errors import ArgumentError, StreamJoinError
@@ -165,8 +165,7 @@ class Parameters:
         return ArgumentError(msg, name=name, hint=valid)
 
 
-@dataclass(frozen=True, slots=True)
-class _RatePiece:
+class _RatePiece(Struct, frozen=True):
     first_row: int
     start_us: int
     rate: Fraction
@@ -183,8 +182,7 @@ class _RatePiece:
         return -(-(ts - self.start_us + 1) * self.rate.numerator // (self.rate.denominator * _US))
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Struct, frozen=True):
     """The times at which rows are due, by rates that change at given times. All arithmetic is exact, on integers."""
 
     pieces: tuple[_RatePiece, ...]
@@ -247,8 +245,7 @@ def _in_range(ts: int) -> int:
     return ts
 
 
-@dataclass(frozen=True, slots=True)
-class RegularFrontier:
+class RegularFrontier(Struct, frozen=True):
     """The frontier of rows that come exactly when they are due. Only `running_max` takes memory for the rows."""
 
     schedule: Schedule

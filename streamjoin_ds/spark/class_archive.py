@@ -23,10 +23,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
+from msgspec import Struct
 
 from streamjoin_ds.spark.local_files import trusted_cache
 
@@ -40,8 +40,7 @@ _OWN_OPTIONS = ("-Xshare", "SharedArchiveFile", "ArchiveClassesAtExit", "AutoCre
 _CLASS_PATHS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
 
 
-@dataclass(frozen=True, slots=True)
-class ClassArchive:
+class ClassArchive(Struct, frozen=True):
     """The archive for one Java and one Spark, whether it is there or not.
 
     Attributes

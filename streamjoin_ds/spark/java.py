@@ -22,9 +22,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from streamjoin_ds.errors import JavaMissingError, SparkStartError
 from streamjoin_ds.spark.local_files import Scratch, hold, write_executable
@@ -64,8 +65,7 @@ _LAST_WORDS_SECONDS = 15  # seconds that Java may take to stop Spark and remove 
 _environment_lock = threading.RLock()
 
 
-@dataclass(frozen=True, slots=True)
-class Java:
+class Java(Struct, frozen=True):
     """A Java runtime that Spark can use.
 
     Attributes

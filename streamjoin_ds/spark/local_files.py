@@ -21,10 +21,10 @@ import stat
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from msgspec import Struct
 from platformdirs import user_cache_path
 
 from streamjoin_ds.machine import is_private
@@ -99,8 +99,7 @@ def aged(folder: Path, pattern: str, now_s: float, *, folders: bool = False) -> 
     return [path for _, path in sorted(found, reverse=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class Scratch:
+class Scratch(Struct, frozen=True):
     """A folder that is in use as long as a process has `descriptor` open: that holds the folder's lock."""
 
     path: Path

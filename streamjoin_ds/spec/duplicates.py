@@ -13,12 +13,12 @@ task that fails leaves what was there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
 from streamjoin_ds.spec.columns import TS, Int64, Mask
@@ -32,8 +32,7 @@ __all__ = ["SeenKeys", "UniqueKey", "unique_key"]
 _MERGE_RATIO = 4  # a run is merged into the one before it, unless that has this many times its rows; not measured
 
 
-@dataclass(frozen=True, slots=True)
-class UniqueKey:
+class UniqueKey(Struct, frozen=True):
     """What makes a tuple of a stream a duplicate.
 
     Attributes
@@ -73,8 +72,7 @@ def unique_key(bound: BoundJoin, stream: int) -> UniqueKey | None:
     return UniqueKey(names, span_us(bound.join.window, stream), asked.delay_us, asked.device_columns)
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(Struct, frozen=True):
     """Keys sorted by their hashes: all arrays have one length. `places` are the rows of the tuples they came from."""
 
     hashes: Int64

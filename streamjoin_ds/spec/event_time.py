@@ -23,7 +23,6 @@ A record that is further ahead of those before it than is allowed (`AheadLimit`)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -31,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, Int64, Mask
 
@@ -222,8 +222,7 @@ def preceding(running: Sequence[Int64], stream: int, other: int) -> Int64:
     return counts.astype(np.int64, copy=False)
 
 
-@dataclass(frozen=True, slots=True)
-class AheadLimit:
+class AheadLimit(Struct, frozen=True):
     """How far a record may be ahead of the largest event time before it in its stream.
 
     Attributes

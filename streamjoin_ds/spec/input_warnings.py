@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec import Struct, field
 
 from streamjoin_ds.duration import duration_text
 from streamjoin_ds.spec.bound.bound_join import BoundJoin
@@ -112,8 +113,7 @@ class TimesSeen:
         return cls(rows, least_us, most_us, tuple((number, time_us) for number, time_us in first), are_midnights)
 
 
-@dataclass(slots=True)
-class LateSeen:
+class LateSeen(Struct):
     """How late the late records of a stream are: by the largest time before each of them.
 
     Attributes
@@ -188,8 +188,7 @@ class _Unknown:
         return ()
 
 
-@dataclass(slots=True)
-class InputWarnings:
+class InputWarnings(Struct):
     """What was said of a join's inputs, so that it is not said again. Each method returns what is new.
 
     Parameters

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from streamjoin_ds.spec.nested_values import is_list
 
@@ -275,8 +275,7 @@ def _merged(kind: pa.DataType, other: pa.DataType | None) -> pa.DataType:
     return kind
 
 
-@dataclass(frozen=True, slots=True)
-class RecordsForm:
+class RecordsForm(Struct, frozen=True):
     """Where a text of JSON values has its records: what ``records`` of `Files` says.
 
     Attributes

@@ -39,8 +39,11 @@ With `nearest` only the `k` nearest partners of a tuple make a row, by a distanc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamjoin_ds.errors import ArgumentError, WindowError
 from streamjoin_ds.spec.expression.predicate import Column
@@ -76,8 +79,7 @@ RANK = "rank"  # the column that numbers a tuple's partners, where there can be 
 MAX_AGGREGATES = 100  # most aggregates of a join
 
 
-@dataclass(frozen=True, slots=True)
-class RowKind:
+class RowKind(Struct, frozen=True):
     """What the rows of a join are about.
 
     Attributes

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.columns import INT64_MAX, INT64_MIN, Int64, Mask
@@ -89,8 +89,7 @@ _LEAPS = np.array(_LEAP_DAYS, "datetime64[s]").astype(np.int64) - _GPS_S + np.ar
 _MONTH_STARTS = np.arange("0000-01", "10000-02", dtype="datetime64[M]").astype("datetime64[D]").astype(np.int32)
 
 
-@dataclass(slots=True)
-class Moments:
+class Moments(Struct):
     """Texts read as times.
 
     Attributes
@@ -122,8 +121,7 @@ class Moments:
         return np.where(valid, ts, 0), valid
 
 
-@dataclass(frozen=True, slots=True)
-class TimeForm:
+class TimeForm(Struct, frozen=True):
     """A form in which times are written.
 
     Parameters

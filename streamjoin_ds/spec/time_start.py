@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+
+from msgspec import Struct
 
 from streamjoin_ds.duration import duration_us
 from streamjoin_ds.errors import ArgumentError
@@ -30,8 +31,7 @@ _NUMBER = re.compile(r"[0-9]*[.,]?[0-9]+(?:[eE][+-]?[0-9]{1,2})?")
 _SECOND_US = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class TimeStart:
+class TimeStart(Struct, frozen=True):
     """Where the times of a file's records begin, and their step.
 
     Parameters

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from streamjoin_ds.spec.columns import (
     INT64_MAX,
@@ -245,8 +245,7 @@ def _no_zone(name: str, column: str | None = None) -> str:
     return f"a local time with {told}: write an offset (+01:00) or a name (Europe/Berlin)"
 
 
-@dataclass(slots=True)
-class _Read:
+class _Read(Struct):
     """Times as they were written.
 
     Attributes

@@ -38,6 +38,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from streamjoin_ds.spec.columns import INT64_MAX, Int64, Mask
 from streamjoin_ds.spec.event_time import NO_TIME, AheadLimit, running_maximum, too_far_ahead
@@ -250,8 +251,7 @@ class Rhythm(NamedTuple):
         return -INT64_MAX <= begin_us <= INT64_MAX and all(0 <= part <= INT64_MAX for part in counts)  # type: ignore[operator]
 
 
-@dataclass(slots=True)
-class SeenTimes:
+class SeenTimes(Struct):
     """Event times as they were read, before their order is known.
 
     Attributes

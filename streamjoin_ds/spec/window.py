@@ -46,6 +46,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from streamjoin_ds.duration import MAX_DURATION_US, Duration, duration_text, duration_us
 from streamjoin_ds.errors import ArgumentError, WindowError
 from streamjoin_ds.spec.columns import SEQ
@@ -82,8 +84,7 @@ _PERIODIC_TEXT = re.compile(
 WINDOW_FORMS = "15s, last 1000, every 10s for 60s, every 10s for 60s lag 3; or one for each stream: e=6h,w=0s"
 
 
-@dataclass(frozen=True, slots=True)
-class WindowRule:
+class WindowRule(Struct, frozen=True):
     """The rule ``lo <= left - right <= hi`` on the positions of two streams: integers, both ends included.
 
     Parameters

@@ -7,10 +7,11 @@ import heapq
 import resource
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from http import HTTPStatus
 from typing import Protocol
+
+from msgspec import Struct
 
 __all__ = ["Crowd", "HttpLimits", "State", "Turns", "due"]
 
@@ -24,8 +25,7 @@ _SLICE_S = 0.01  # the time of work that can wait before who says something is h
 _FEW = 32  # connections among which work that can wait does not rest
 
 
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
+class HttpLimits(Struct, frozen=True):
     """What senders may use up.
 
     Parameters

@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from streamjoin_ds.spool.segment import MAX_PAYLOAD_BYTES, MAX_TOPIC_BYTES, TOLD
 
 __all__ = [
@@ -53,8 +55,7 @@ class Login:
     password: str | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(Struct, frozen=True):
     """The broker's answer to `connect`: 0 is yes, else the reason's number in the version's own table."""
 
     reason: int
@@ -64,15 +65,13 @@ class Connected:
     session_expiry_s: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribed:
+class Subscribed(Struct, frozen=True):
     """The broker's answer to `subscribe`: the QoS that it grants, or a reason from 128 on."""
 
     reason: int
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnected:
+class Disconnected(Struct, frozen=True):
     """The broker says that it ends the connection, and why (version 5)."""
 
     reason: int

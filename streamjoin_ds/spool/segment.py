@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import xxhash
+from msgspec import Struct
 
 from streamjoin_ds.errors import FileFormatError, SpoolError
 
@@ -282,8 +283,7 @@ def segment_paths(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdigit() and len(path.stem) == _DIGITS)
 
 
-@dataclass(slots=True)
-class Segment:
+class Segment(Struct):
     """The segment that is written.
 
     Attributes

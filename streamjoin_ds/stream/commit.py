@@ -14,11 +14,12 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.blocks.place import is_local, loggable, place_of
@@ -117,8 +118,7 @@ def merged_rows(plan: Plan, batch_id: int, reports: Mapping[int, CellReport]) ->
         return writer.close()
 
 
-@dataclass(slots=True)
-class _Logs:
+class _Logs(Struct):
     """What this driver has logged of one query, so that it does not log it again."""
 
     inputs: InputLog
@@ -127,8 +127,7 @@ class _Logs:
     backlogs: BacklogLog = field(default_factory=BacklogLog)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSummary:
+class BatchSummary(Struct, frozen=True):
     """What one batch did, for displays; the ledger and metrics tables have the same facts."""
 
     batch_id: int

@@ -12,12 +12,13 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
 
 from streamjoin_ds.cell.cell_report import CellReport
 from streamjoin_ds.errors import StreamJoinError
@@ -59,8 +60,7 @@ _HELD_BEHIND_US = 60_000_000
 _FIRST_RECORDS = 20_000  # that `explain` looks at, of each stream: as many as its rate is found by
 
 
-@dataclass(slots=True)
-class Lasting:
+class Lasting(Struct):
     """Whether a condition was logged.
 
     Attributes
@@ -81,8 +81,7 @@ class Lasting:
         return True
 
 
-@dataclass(slots=True)
-class DelayLog:
+class DelayLog(Struct):
     """Whether a driver has logged that the bound of delays is not kept."""
 
     _missed: Lasting = field(default_factory=Lasting)
@@ -114,8 +113,7 @@ class DelayLog:
         )
 
 
-@dataclass(slots=True)
-class BacklogLog:
+class BacklogLog(Struct):
     """Whether a driver has logged that its join falls behind.
 
     It does when batch after batch leaves more than the one before: a join that works off what was there at its start
@@ -156,8 +154,7 @@ class BacklogLog:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class WatermarkHolder:
+class WatermarkHolder(Struct, frozen=True):
     """A stream, or one of its partitions or devices, that sent nothing and holds the watermark.
 
     Attributes
@@ -248,8 +245,7 @@ def holder(
     return WatermarkHolder(last, behind_us) if lows[last] == held and behind_us > 0 else None
 
 
-@dataclass(slots=True)
-class SilenceLog:
+class SilenceLog(Struct):
     """What a driver has logged about silent streams, so that it does not log it again."""
 
     _idle: set[str] = field(default_factory=set)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import pairwise
 from typing import Any
@@ -19,6 +18,8 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from streamjoin_ds.spec.columns import Int64, Mask, is_text
 from streamjoin_ds.spec.event_time import DAY_US
@@ -71,8 +72,7 @@ _WEEK, _WEEK_SECOND = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(Struct, frozen=True):
     """A way in which a sample's event times can be read.
 
     Attributes
@@ -103,8 +103,7 @@ class Clock:
     is_local: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
+class _Way(Struct, frozen=True):
     """Values read as times, before they are judged."""
 
     words: str

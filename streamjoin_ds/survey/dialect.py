@@ -12,9 +12,11 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
+
+from msgspec import Struct, field
 
 from streamjoin_ds.source.files.decoders import QuotedLines, with_inner_lines
 from streamjoin_ds.spec.member.stream import STREAM_KEYS
@@ -109,8 +111,7 @@ class Dialect:
     score: float = 0.0
 
 
-@dataclass(slots=True)
-class _Fields:
+class _Fields(Struct):
     """The lines of a text, cut at one delimiter."""
 
     delimiter: str

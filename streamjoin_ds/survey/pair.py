@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from streamjoin_ds.duration import duration_text, duration_us
 from streamjoin_ds.errors import StreamJoinError
@@ -57,8 +57,7 @@ _UNITS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
+class _Values(Struct, frozen=True):
     """A column of a survey, for comparison: what its name says, and between which values most lie."""
 
     stream: str
@@ -77,8 +76,7 @@ class _Values:
         return f"{self.stream}.{self.name}" if plain or "`" in self.name else f"{self.stream}.`{self.name}`"
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """What two sources have in common.
 
     Attributes

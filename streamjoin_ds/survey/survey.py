@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from streamjoin_ds.duration import duration_text
 from streamjoin_ds.errors import ColumnError, StreamJoinError
@@ -52,8 +53,7 @@ _DEPTH = 8  # of paths
 _MANY_LATE = 0.01  # the share of late records from which on a source may have partitions
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnSeen:
+class ColumnSeen(Struct, frozen=True):
     """A column of the records that were read: its type, smallest and largest value, and the share of nulls."""
 
     name: str
@@ -63,8 +63,7 @@ class ColumnSeen:
     nulls: float
 
 
-@dataclass(frozen=True, slots=True)
-class TimesOrder:
+class TimesOrder(Struct, frozen=True):
     """How the event times of records lie, in the order of the source.
 
     Attributes

@@ -9,8 +9,9 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from streamjoin_ds.errors import ArgumentError
 
@@ -28,8 +29,7 @@ _PAUSE_S = 0.1
 _BACKLOG = 64  # connections that wait
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """An address to listen at.
 
     Parameters
@@ -70,8 +70,7 @@ class Address:
         return ipaddress.ip_address(self.host).is_loopback
 
 
-@dataclass(slots=True)
-class Listener:
+class Listener(Struct):
     """A socket that listens at an address.
 
     Parameters

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.spec import BoundJoin
 
@@ -21,8 +22,7 @@ _LONGITUDE = re.compile(r"(?:.*_)?(?:lon|lng|long|longitude)(?:_deg)?", re.IGNOR
 _EXACT = 1 << 53  # whole numbers beyond are no numbers of JavaScript
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """The columns of a result that say where a stream's tuple was."""
 
     stream: str
@@ -30,8 +30,7 @@ class _Place:
     longitude: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Band:
+class _Band(Struct, frozen=True):
     """``low <= left - right <= high``, of two columns of a result; an end that is None is open."""
 
     left: str

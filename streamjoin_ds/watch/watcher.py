@@ -19,9 +19,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from html import escape
 from typing import Any
+
+from msgspec import Struct, field
 
 from streamjoin_ds.watch.address import Address, Listener
 
@@ -34,8 +35,7 @@ _PAUSE_S = 0.5  # between two looks whether a query has ended
 _FRAME = '<iframe src="{url}" width="100%" height="760" style="border:0"></iframe><p><a href="{url}">{url}</a></p>'
 
 
-@dataclass(frozen=True, slots=True)
-class WatchOrder:
+class WatchOrder(Struct, frozen=True):
     """What is to be watched, and for whom.
 
     Parameters
@@ -224,8 +224,7 @@ class _WithoutPandas:
             raise ModuleNotFoundError(msg, name=name)
 
 
-@dataclass(slots=True)
-class _Watching:
+class _Watching(Struct):
     """What the process runs until it is to end."""
 
     ends: list[Callable[[], None]] = field(default_factory=list)

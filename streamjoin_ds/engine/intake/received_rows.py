@@ -7,12 +7,12 @@ a declared schema. `KnownSchemas` has the schemas of a join's streams and tables
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct, field
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.columns import Mask, names_hint, pandas_table, says_no_zone, without_zone, zones_of
@@ -55,8 +55,7 @@ class ArrowFrame(Protocol):
         """Return a capsule of an ArrowArrayStream."""
 
 
-@dataclass(slots=True)
-class ReceivedRows:
+class ReceivedRows(Struct):
     """Rows of one stream as they were handed over, with their event times.
 
     Attributes

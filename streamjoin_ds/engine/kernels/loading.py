@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from streamjoin_ds.engine.kernels import twins
 from streamjoin_ds.engine.kernels.contract import KernelModule
@@ -14,8 +15,7 @@ __all__ = ["Kernels", "kernel_names", "load_kernels"]
 _COMPILED = "streamjoin_ds._kernels"
 
 
-@dataclass(frozen=True, slots=True)
-class Kernels:
+class Kernels(Struct, frozen=True):
     """A kernel module and the implementation of it that is to run.
 
     Attributes

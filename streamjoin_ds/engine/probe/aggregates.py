@@ -17,12 +17,12 @@ The contract is in ARCHITECTURE.md, "Sums over partners".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from streamjoin_ds.engine.columns import compared_columns
 from streamjoin_ds.engine.kernels.contract import KernelModule

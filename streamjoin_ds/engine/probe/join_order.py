@@ -20,12 +20,12 @@ like those in their window, and sizes are rounded. So only one in many small pus
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from itertools import count as counting
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from streamjoin_ds.engine.storage.bucket_grid.grid import SAMPLED_KEYS
 from streamjoin_ds.engine.storage.run import Run, Sampled
@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["Estimate", "JoinOrder"]
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """An order of joining and what it is expected to cost.
 
     Attributes

@@ -20,12 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.engine.kernels.objects import Int32, NearPlaces, RunColumns
 from streamjoin_ds.engine.storage.conditions import ProbeCondition
@@ -110,8 +110,7 @@ def _no_column(wanted: Column) -> pa.Array:
     raise AssertionError(wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Struct, frozen=True):
     """A residual that is decided by conditions that only find, where the values are small enough.
 
     Attributes

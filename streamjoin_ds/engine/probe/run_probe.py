@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import NamedTuple, cast
 
 import numpy as np
+from msgspec import Struct
 
 from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.engine.kernels.objects import Column, Int32, Int64, PartnerSums, Probing, RunsProbe, Task
@@ -136,8 +136,7 @@ def _between(begin: tuple[int, int], end: tuple[int, int], tiles: int) -> list[S
     return stretches
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbours:
+class Neighbours(Struct, frozen=True):
     """Neighbouring runs that all probes meet in one kernel: the number of the first, the kernel, the rows of all."""
 
     run_number: int

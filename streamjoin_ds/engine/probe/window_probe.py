@@ -19,9 +19,10 @@ again (`MatchBuffer`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
 
 from streamjoin_ds.engine.kernels.loading import Kernels
 from streamjoin_ds.engine.kernels.objects import Column, Int32, Int64, PartnerSums, RunIndex, RunsProbe, Task
@@ -77,8 +78,7 @@ class MatchBuffer:
         return free
 
 
-@dataclass(slots=True, eq=False)
-class ProbeCursor:
+class ProbeCursor(Struct, eq=False):
     """Probes on their way through a window: tasks find the matches, which are given exactly a chunk at a time.
 
     Kernels differ in how far they fill a buffer. With three streams and more the cuts between chunks decide the order

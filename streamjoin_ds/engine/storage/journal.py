@@ -16,12 +16,12 @@ most, so that a long window has few.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.blocks import BlockStore
 from streamjoin_ds.engine.columns import one_batch
@@ -41,8 +41,7 @@ enter a window), and the bytes of one that is inline."""
 _FOLDED, _INLINE, _LEVELS = 32, -1, 2
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(Struct, frozen=True):
     """Tuples that came to a cell in one batch.
 
     Attributes
@@ -60,8 +59,7 @@ class Arrived:
         return self if is_kept.all() else Arrived(self.tuples.filter(pa.array(is_kept)))
 
 
-@dataclass(frozen=True, slots=True)
-class JournalPiece:
+class JournalPiece(Struct, frozen=True):
     """Some tuples of one stream.
 
     Attributes

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.engine.columns import array_of, empty_items, has_bytes, taken_of, widened
 from streamjoin_ds.engine.kernels.objects import Int32, RunColumns
@@ -20,8 +20,7 @@ from streamjoin_ds.spec.key_values import item_dtype
 __all__ = ["Selection", "keys_of", "taken"]
 
 
-@dataclass(slots=True, eq=False)
-class Selection:
+class Selection(Struct, eq=False):
     """Some tuples of one stream. It is never changed, but not frozen: that would cost a microsecond for each object.
 
     Attributes

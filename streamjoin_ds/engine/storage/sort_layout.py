@@ -18,11 +18,11 @@ import logging
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from streamjoin_ds.engine.tuning import DEFAULT, LayoutTuning
 from streamjoin_ds.errors import ArgumentError, ColumnError
@@ -162,8 +162,7 @@ class Sample:
         return width if np.isfinite(width) else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class SortLayout:
+class SortLayout(Struct, frozen=True):
     """The order of a run: numbers of its first and second key (-1: none) and the first key's bucket width."""
 
     first: int
@@ -202,8 +201,7 @@ class SortLayout:
 ARRIVAL_ORDER = SortLayout(-1, -1, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class RunBand:
+class RunBand(Struct, frozen=True):
     """A band on a key of a run: the other stream that it compares, and how far apart the band's ends are."""
 
     key: int
@@ -226,8 +224,7 @@ def bands_of(bound: BoundJoin, stream: int) -> tuple[RunBand, ...]:
     return tuple(bands)
 
 
-@dataclass(frozen=True, slots=True)
-class RunInterval:
+class RunInterval(Struct, frozen=True):
     """An interval by whose key a run can be sorted: the other stream, and whether it has two ends."""
 
     key: int

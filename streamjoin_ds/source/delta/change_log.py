@@ -22,6 +22,7 @@ from datetime import datetime, timezone
 from typing import Any, ClassVar
 
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.delta.columns import TableColumns, check_protocol, table_columns
 from streamjoin_ds.delta.log_files import list_log, reached
@@ -145,8 +146,7 @@ class ResultsPosition(PlainFacts):
         return "" if is_hexadecimal(self.digest) else "digest"
 
 
-@dataclass(slots=True)
-class Beginning:
+class Beginning(Struct):
     """At which version a stream begins, decided once. Streams over one table share it, so that they number rows alike.
 
     Attributes

@@ -11,11 +11,12 @@ import stat
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import xxhash
+from msgspec import Struct
 
 from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.blocks.place import local_path
@@ -139,8 +140,7 @@ def table_schema(stream: Stream, path: str) -> pa.Schema:
     return stream.schema if isinstance(stream.schema, pa.Schema) else columns
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     """Rows of a file that were read ahead: the position before them, and their event times."""
 
     start: VersionPosition

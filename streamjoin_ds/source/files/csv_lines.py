@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from streamjoin_ds.errors import ColumnError, FileFormatError
 from streamjoin_ds.source.files.csv_dialect import PLAIN, CsvDialect
@@ -66,8 +66,7 @@ def _looks_like_data(names: Sequence[str]) -> bool:
     return 2 * sum(map(_is_datum, names)) > len(names)
 
 
-@dataclass(frozen=True, slots=True)
-class CsvHead:
+class CsvHead(Struct, frozen=True):
     """What stands before the records of a CSV file.
 
     Attributes

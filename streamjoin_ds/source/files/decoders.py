@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from streamjoin_ds.errors import FileFormatError
 from streamjoin_ds.spec.member.files import BLANKS, Files
@@ -180,8 +181,7 @@ class Chain(Decoder):
         return other
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(Struct, frozen=True):
     """The encoding of a text file. A byte order mark decides before the name does.
 
     Parameters
@@ -232,8 +232,7 @@ class _EncodedText(Decoder):
         return other
 
 
-@dataclass(frozen=True, slots=True)
-class LoneReturns:
+class LoneReturns(Struct, frozen=True):
     """The carriage returns of old Macs, as line ends: where no newline is in what a file begins with."""
 
     begin_bytes = 1 << 16
@@ -252,8 +251,7 @@ class _Returns(Decoder):
         return data.replace(b"\r", b"\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Blanks:
+class Blanks(Struct, frozen=True):
     """Fields between any number of blanks and tabs, with one blank between them.
 
     Parameters
@@ -300,8 +298,7 @@ class Blanks:
         return lines
 
 
-@dataclass(frozen=True, slots=True)
-class FixedWidths:
+class FixedWidths(Struct, frozen=True):
     """Fields of fixed widths, as lines of CSV with commas. See `Files.widths`.
 
     Parameters
@@ -363,8 +360,7 @@ class FixedWidths:
         return ",".join(fields)
 
 
-@dataclass(frozen=True, slots=True)
-class QuotedLines:
+class QuotedLines(Struct, frozen=True):
     """Fields in quotes that hold line ends: these are signs that are no line ends, until a field is read.
 
     A quote that begins no field is a character like any other.

@@ -13,13 +13,14 @@ import json
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
+from msgspec import Struct
 
 from streamjoin_ds.blocks.place import is_local
 from streamjoin_ds.errors import FileFormatError, StreamJoinError
@@ -43,8 +44,7 @@ _LATER_BYTES, _LATER_PIECES = 256 << 10, 32
 _Kind: TypeAlias = tuple[tuple[str | None, ...], str]  # where in a record, None in a list, and what is there
 
 
-@dataclass(frozen=True, slots=True)
-class FoundColumns:
+class FoundColumns(Struct, frozen=True):
     """The columns of one file, or of a piece of it.
 
     Attributes

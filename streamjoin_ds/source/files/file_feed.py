@@ -11,11 +11,12 @@ import stat
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import xxhash
+from msgspec import Struct
 
 from streamjoin_ds.blocks.files import files_at
 from streamjoin_ds.blocks.place import is_local, local_path
@@ -47,8 +48,7 @@ from streamjoin_ds.spec.member.stream import Stream
 __all__ = ["FileFeed", "FilePartitions", "partition_streams"]
 
 
-@dataclass(slots=True)
-class _Reading:
+class _Reading(Struct):
     """How far a file was read: the next record's number and place, and the digest there."""
 
     seq: int

@@ -29,6 +29,7 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.errors import ArgumentError, FileFormatError, SchemaDriftError
 from streamjoin_ds.source.files.csv_lines import CsvLines
@@ -228,8 +229,7 @@ def _decodings(files: Files, kind: str | None) -> tuple[Decoding, ...]:
     return Encoded(files.encoding), Unfolded(files.records_form)
 
 
-@dataclass(frozen=True, slots=True)
-class FileOrder:
+class FileOrder(Struct, frozen=True):
     """How labels are made of paths.
 
     Parameters

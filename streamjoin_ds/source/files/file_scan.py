@@ -12,11 +12,12 @@ import time
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.errors import FileChangedError, FileFormatError, SchemaDriftError, StreamJoinError
 from streamjoin_ds.source.files import file_watch
@@ -47,8 +48,7 @@ _lacking: set[tuple[str, str]] = set()  # of which columns of which folders it w
 _ASKED_FILES = 16  # files before one of another type in which the join's type is looked for
 
 
-@dataclass(frozen=True, slots=True)
-class ScannedPiece:
+class ScannedPiece(Struct, frozen=True):
     """Records that were read ahead, or one record that stands for what is set aside.
 
     `start` is the position before them. Its digest is in `digest`, ready to be moved on. `seeks` says whether they can

@@ -13,8 +13,9 @@ import logging
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import islice
+
+from msgspec import Struct
 
 from streamjoin_ds.errors import FileChangedError, FileMissingError, FileOrderError, FileRotatedError, StreamJoinError
 from streamjoin_ds.source.files.file_names import compression_of, without_compression
@@ -272,8 +273,7 @@ def verify_segment(entry: FileEntry, position: FilePosition) -> RollingDigest:
     return digest
 
 
-@dataclass(frozen=True, slots=True)
-class BadFile:
+class BadFile(Struct, frozen=True):
     """A file that came late, or has changed since it was read, and what it changes in the digests of a position."""
 
     kind: str

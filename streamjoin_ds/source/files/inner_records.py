@@ -19,12 +19,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import TypeAlias
 
 import msgspec
+from msgspec import Struct, field
 
 from streamjoin_ds.errors import FileFormatError
 from streamjoin_ds.source.files.decoders import Decoder
@@ -55,8 +55,7 @@ class NoRecords(ValueError):
     """A value of which no records can be made: what it says stands before the value; nothing, if that is no JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unfolded:
+class Unfolded(Struct, frozen=True):
     """The unfolding of a file's text, or of the payloads of a segment of a spool.
 
     Parameters
@@ -335,8 +334,7 @@ def _text_of(fields: Fields) -> bytes:
     return b",".join([b"%b:%b" % (_key_text(name), value) for name, value in fields.items()])
 
 
-@dataclass(frozen=True, slots=True)
-class _Pack:
+class _Pack(Struct, frozen=True):
     """The base values of a pack of SenML, as far as it was read; None: they cannot be known any more."""
 
     base: Fields | None = field(default_factory=dict)

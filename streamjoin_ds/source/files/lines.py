@@ -23,6 +23,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.errors import SchemaDriftError
 from streamjoin_ds.source.files.decoders import with_inner_lines
@@ -298,8 +299,7 @@ class LineFormat(Protocol):
         """Return the broken records that can be found all at once, and the others in groups. Some may be broken too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sifted:
+class Sifted(Struct, frozen=True):
     """Records of a text in which some are broken.
 
     Attributes

@@ -24,9 +24,10 @@ import math
 import re
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from streamjoin_ds.source.files.decoders import MAX_LINE_BYTES, Decoder, LineDecoder, too_long
 
@@ -79,8 +80,7 @@ def line_format(text: str) -> str | None:
     return "prometheus" if is_told and lines and all(map(_prometheus, lines)) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Influx:
+class Influx(Struct, frozen=True):
     """Line protocol of InfluxDB, or its annotated CSV, which begins with an annotation or an empty first name."""
 
     begin_bytes = 64
@@ -91,8 +91,7 @@ class Influx:
         return _Tables(path) if text.startswith((*_ANNOTATIONS, ",")) else LineDecoder(_LikeLines(_influx).made, path)
 
 
-@dataclass(frozen=True, slots=True)
-class Prometheus:
+class Prometheus(Struct, frozen=True):
     """Prometheus' text format, also as OpenMetrics has it."""
 
     begin_bytes = 0

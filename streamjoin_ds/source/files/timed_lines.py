@@ -13,11 +13,11 @@ A line's number in its file decides: an empty or a broken one takes its step too
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
 import numpy as np
+from msgspec import Struct
 
 from streamjoin_ds.errors import ArgumentError, FileFormatError
 from streamjoin_ds.source.files.csv_dialect import CsvDialect
@@ -53,8 +53,7 @@ def timed_decodings(stream: Stream, kind: str | None, name: str) -> tuple[Decodi
     return *decodings_of(files, kind, name), Timed(stream.time, start, files)
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(Struct, frozen=True):
     """The times of a file's lines.
 
     Parameters

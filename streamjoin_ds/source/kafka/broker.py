@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from streamjoin_ds.errors import KafkaTopicChangedError
 from streamjoin_ds.kafka.client import PASSING, ClientErrors, confluent, made
@@ -26,8 +27,7 @@ _QUIET_SECONDS = 2.0  # how long nothing is said of brokers who do not answer
 _PAUSE_SECONDS = 0.1  # before brokers are asked again, who said that something passes
 
 
-@dataclass(frozen=True, slots=True)
-class TopicFacts:
+class TopicFacts(Struct, frozen=True):
     """A topic as it was seen: the id that its maker gave it, and its partitions, ascending.
 
     The id is empty where the broker is older than ids (Kafka 2.8).

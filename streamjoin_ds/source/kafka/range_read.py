@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.errors import KafkaDataLostError, KafkaTopicChangedError
 from streamjoin_ds.kafka.client import PASSING, refusal
@@ -27,8 +27,7 @@ _UNREACHED = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
 _GOES_ON = frozenset({*PASSING, *_UNREACHED, "_TIMED_OUT", "_PARTITION_EOF", ""})
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(Struct, frozen=True):
     """What one look brought.
 
     Attributes
@@ -71,8 +70,7 @@ class MessageSource(Protocol):
         """Leave the brokers."""
 
 
-@dataclass(frozen=True, slots=True)
-class LostRange:
+class LostRange(Struct, frozen=True):
     """Offsets ``[begin, end)`` of a partition that were gone before they were read."""
 
     partition: int

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.errors import ArgumentError, ColumnError, PredicateError
 from streamjoin_ds.spec.bound.bound_columns import column_type, column_type_compared
@@ -64,8 +64,7 @@ _PAST_INT64 = float(1 << 63)
 _WHOLE_NUMBERS = pa.decimal256(76, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(Struct, frozen=True):
     """A calculated column of a result.
 
     Attributes
@@ -116,8 +115,7 @@ def outputs_of(join: JoinParts, schemas: Mapping[str, pa.Schema]) -> tuple[Outpu
     return tuple(found.values())
 
 
-@dataclass(frozen=True, slots=True)
-class BoundArgument:
+class BoundArgument(Struct, frozen=True):
     """An expression that an aggregate is over, with its type.
 
     Attributes
@@ -144,8 +142,7 @@ class BoundArgument:
     columns: tuple[Column, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class BoundAggregate:
+class BoundAggregate(Struct, frozen=True):
     """One column of a reduction, with its type.
 
     Attributes
@@ -236,8 +233,7 @@ def _result_kind(one: Aggregate, arguments: tuple[BoundArgument, ...]) -> pa.Dat
     return pa.list_(kind) if one.function == "collect" else kind
 
 
-@dataclass(frozen=True, slots=True)
-class Distance:
+class Distance(Struct, frozen=True):
     """What puts a tuple's partners in order.
 
     Attributes

@@ -24,9 +24,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamjoin_ds.spec.bound.limit import EPSILON, TINY, Limit, Part, are_alike, is_exact, limit_of, plain_limits
 from streamjoin_ds.spec.bound.terms import Term
@@ -43,8 +46,7 @@ _MOST_BOUNDS = 16  # bounds that are made of one term
 _ROOM = 8  # operations that are counted beside those of the condition: the limits' own
 
 
-@dataclass(frozen=True, slots=True)
-class LimitBound:
+class LimitBound(Struct, frozen=True):
     """A limit of one stream is not above a limit of another: ``low <= high``."""
 
     low_stream: int
@@ -53,8 +55,7 @@ class LimitBound:
     high: Limit
 
 
-@dataclass(frozen=True, slots=True)
-class IntervalFinder:
+class IntervalFinder(Struct, frozen=True):
     """One bound, or two in opposite directions: for each tuple of either stream an interval of the other's limits.
 
     Attributes
@@ -74,8 +75,7 @@ class IntervalFinder:
         return frozenset().union(*(bound.low.columns | bound.high.columns for bound in self.bounds))
 
 
-@dataclass(frozen=True, slots=True)
-class BandFinder:
+class BandFinder(Struct, frozen=True):
     """``-eps <= left - right <= eps``, for two columns that float64 holds exactly."""
 
     left_stream: int
@@ -86,8 +86,7 @@ class BandFinder:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class TimeFinder:
+class TimeFinder(Struct, frozen=True):
     """``left - right <= most_us``, for the event times of two streams."""
 
     left_stream: int
@@ -174,8 +173,7 @@ def _shared(one: LimitBound, other: LimitBound) -> int:
     return len(one.low.columns & other.high.columns) + len(one.high.columns & other.low.columns)
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
+class _Parts(Struct, frozen=True):
     """``sum of factor * node <= 0``: a comparison, taken apart.
 
     Attributes

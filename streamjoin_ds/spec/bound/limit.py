@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from streamjoin_ds.spec.columns import Float64
 from streamjoin_ds.spec.expression.evaluation import float_values
@@ -49,16 +50,14 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits all over: 2^64 by the 
 TINY = 1e-150  # more than the root of what a square may lose where it underflows
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A summand: ``factor * value``, where the value is that of an expression, or the root of an upper limit."""
 
     factor: float
     value: Typed | Limit
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """The sum of some parts and a constant, for each tuple of one stream.
 
     Parameters
@@ -190,8 +189,7 @@ def _columns(node: Typed) -> set[Column]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class PlainComparison:
+class PlainComparison(Struct, frozen=True):
     """``low <= high`` or ``low < high``, of a column of one stream and a column of another.
 
     Attributes

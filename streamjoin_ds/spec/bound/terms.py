@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from typing import NoReturn
 
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec.bound.bound_columns import check_nested_times, column_type_compared
@@ -67,8 +67,7 @@ def _nulling_columns(expression: Expression) -> frozenset[Column]:
     return frozenset.intersection(*found) if expression.op in ("and", "or") else frozenset().union(*found)
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True):
     """A condition that must be TRUE: on one stream (a filter), or on several (a residual).
 
     Attributes

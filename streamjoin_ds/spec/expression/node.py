@@ -8,7 +8,6 @@ float, rounded once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any, NoReturn, TypeAlias
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from streamjoin_ds.errors import PredicateError
 from streamjoin_ds.spec.columns import NANOSECONDS, Float64, Mask
@@ -71,8 +71,7 @@ _SMALLEST_SINGLE = 2.0**-126  # of float32 with all its bits
 _DIGITS = Context(prec=10_000)  # more digits than any constant can have: nothing is rounded
 
 
-@dataclass(frozen=True, slots=True)
-class Typed:
+class Typed(Struct, frozen=True):
     """A node of an expression with its type.
 
     Attributes

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from streamjoin_ds.duration import MAX_DURATION_US, duration_text, signed_duration
 from streamjoin_ds.errors import ArgumentError, PredicateError
@@ -56,8 +57,7 @@ def stream_name(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Column:
+class Column(Struct, frozen=True, order=True):
     """One column of one stream; written ``stream.column`` (the column may hold dots: ``u.PM2.5``)."""
 
     stream: str

@@ -11,8 +11,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from streamjoin_ds.errors import ArgumentError
 from streamjoin_ds.spec.expression.predicate import unquoted
@@ -30,8 +31,7 @@ _OPERATOR = "an operator stands there: = <> < <= > >= + - * / % BETWEEN IN IS LI
 _WITHIN = re.compile(r"\s+WITHIN\s+(?:INTERVAL\s+)?(?P<length>\S.*?)\s*", re.IGNORECASE | re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Slip:
+class Slip(Struct, frozen=True):
     """What is wrong at a place of a text.
 
     Attributes

@@ -31,10 +31,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Context, Decimal
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from streamjoin_ds.duration import EPOCH, MICROSECOND, duration_text
 from streamjoin_ds.errors import PredicateError
@@ -106,8 +107,7 @@ AGGREGATE_NAMES = {name: name for name in AGGREGATE_FUNCTIONS} | {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(Struct, frozen=True):
     """A value that was written: NULL, a truth value, an exact number, a text, a duration, a date, or a time."""
 
     value: Value
@@ -128,8 +128,7 @@ class Literal:
         return f"DATE '{value.isoformat()}'" if isinstance(value, date) else str(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """An operator and its operands.
 
     Parameters
@@ -426,8 +425,7 @@ def bound_of(expression: Expression) -> Bound | None:
     return value if isinstance(value, (int, Decimal, timedelta)) and not isinstance(value, bool) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregate:
+class Aggregate(Struct, frozen=True):
     """One column of a reduction.
 
     Parameters

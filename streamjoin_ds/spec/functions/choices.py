@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import reduce
 from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from streamjoin_ds.spec.expression.node import Typed, Values, common, is_null, refuse
 from streamjoin_ds.spec.expression.tree import Call

@@ -9,10 +9,10 @@ rows, whatever the band. A wide band then covers several cells, which are neighb
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from streamjoin_ds.engine.storage.sort_layout import Keys, Sample, SortLayoutChooser
 from streamjoin_ds.engine.tuning import GridTuning
@@ -25,8 +25,7 @@ _MAX_STRIDE = 1 << 31
 _MAX_WIDTH = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class GridShape:
+class GridShape(Struct, frozen=True):
     """The cells and buckets of one grid.
 
     Attributes

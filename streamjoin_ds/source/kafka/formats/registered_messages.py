@@ -13,7 +13,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
@@ -24,6 +23,7 @@ from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from streamjoin_ds.errors import (
     ArgumentError,
@@ -75,8 +75,7 @@ _MOST_MISSING = 20  # schemas that are missed and asked for together, at most
 Reader: TypeAlias = Callable[[bytes], "dict[str, Any] | str"]
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """Another schema that a schema needs: the name by which it does, and where it is registered."""
 
     name: str
@@ -84,8 +83,7 @@ class Reference:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class RegisteredSchema:
+class RegisteredSchema(Struct, frozen=True):
     """A schema as it was registered: its kind (AVRO, PROTOBUF, JSON), its text, and what it needs.
 
     Where a schema of Protobuf was asked for as serialized, the text is its file's descriptor in base64.
