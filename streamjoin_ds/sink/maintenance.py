@@ -271,8 +271,10 @@ def remove_leftovers(
     filesystem, folder = filesystem_of(table_path)
     leftovers = []
     for place, suffix in ((WRITING_FOLDER, ""), ("_delta_log", ".tmp")):
-        selector = fs.FileSelector(f"{folder}/{place}", allow_not_found=True)
-        for info in filesystem.get_file_info(selector):
+        found: list[fs.FileInfo] = []
+        with contextlib.suppress(FileNotFoundError):  # the folder may go while it is listed
+            found = filesystem.get_file_info(fs.FileSelector(f"{folder}/{place}", allow_not_found=True))
+        for info in found:
             is_old = info.type == fs.FileType.File and info.mtime_ns is not None and info.mtime_ns < oldest_s * 1e9
             if is_old and info.base_name.endswith(suffix):
                 leftovers.append(f"{place}/{info.base_name}")

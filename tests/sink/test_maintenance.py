@@ -74,6 +74,15 @@ def test_leftovers_are_judged_by_the_time_given(join, committer):
     assert remove_leftovers(join.tables.matches, now_s=written_s + WEEK_S + 1) == [f"{WRITING_FOLDER}/x.parquet"]
 
 
+def test_a_folder_of_leftovers_that_goes_while_it_is_listed(join, monkeypatch):
+    class Going:
+        def get_file_info(self, selector):
+            raise FileNotFoundError(2, "Cannot list directory", selector.base_dir)
+
+    monkeypatch.setattr("streamjoin_ds.sink.maintenance.filesystem_of", lambda path: (Going(), path))
+    assert remove_leftovers(join.tables.matches) == []
+
+
 def test_rounds_come_when_due(join, committer):
     looked_after = Maintenance(join.tables, every_batches=3, small_files=3, background=False)
     begun = []
