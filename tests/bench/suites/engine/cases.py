@@ -15,6 +15,7 @@ from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.engine.kernels.loading import load_kernels
 from streamjoin_ds.engine.storage.bucket_grid.policy import BUCKET_ROWS
 from streamjoin_ds.engine.window_join import WindowJoin
+from streamjoin_ds.machine import resident_bytes
 from streamjoin_ds.plan import Execution
 from tests.bench.suites.engine.at_once import timed_joins
 from tests.bench.suites.engine.feeds import (
@@ -31,7 +32,6 @@ from tests.bench.suites.engine.feeds import (
     three_streams,
 )
 from tests.bench.suites.engine.product import Product
-from tests.bench.suites.engine.resident import resident_bytes
 
 __all__ = ["CASES", "Case", "Numbers", "make_case"]
 

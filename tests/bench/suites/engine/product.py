@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from streamjoin_ds.engine.join_engine import JoinEngine
 from streamjoin_ds.engine.tuning import CHUNK_ROWS
+from streamjoin_ds.machine import resident_bytes
 from tests.bench.suites.engine.feeds import WorkloadFeed, outside
-from tests.bench.suites.engine.resident import resident_bytes
 
 __all__ = ["Product"]
 
