@@ -144,7 +144,10 @@ class DeviceFeed:
         end = self.inner.advance(start.at, rows)
         records, times = self._records(start.at, end, self._ahead)
         self._heard = frozenset(records.devices)
-        later = self._records(end, beyond, None if self._ahead is None else AheadLimit(self._ahead.max_us))
+        ahead = self._ahead
+        if ahead is not None:
+            ahead = ahead.after(*map(self.inner.time_before, (start.at, end)))
+        later = self._records(end, beyond, ahead)
         coming = start.clocks.joining(self._heard, *later)
         return DevicePosition(end, self._after(start, records, times, coming))
 
@@ -200,10 +203,6 @@ class DeviceFeed:
     def time_before(self, position: DevicePosition) -> int | None:
         """See `Feed.time_before`."""
         return self.inner.time_before(position.at)
-
-    def has_time(self, rows: int) -> bool:
-        """See `Feed.has_time`."""
-        return self.inner.has_time(rows)
 
     def backlog(self, end: DevicePosition, known: Backlog) -> Backlog:
         """See `Feed.backlog`."""

@@ -265,9 +265,6 @@ class Feed(Protocol[PositionT]):
     def time_before(self, position: PositionT) -> int | None:
         """The largest event time of all records before a position; None where there is none."""
 
-    def has_time(self, rows: int) -> bool:
-        """Whether any of the next `rows` records has an event time. `frontier` must have found that many."""
-
     def backlog(self, end: PositionT, known: Backlog) -> Backlog:
         """Return what is known of the records after a batch, which `frontier` and `advance` have planned.
 
@@ -345,9 +342,9 @@ class StreamClock:
         """Return the event times of the next records by their order; move on past them."""
         ordered = in_order(seen, self._largest, self._limit, self._rhythm)
         if seen.valid.any():
-            self._largest = int(ordered.running[-1])
+            before, self._largest = self._largest, int(ordered.running[-1])
             self._rhythm = None if self._rhythm is None else ordered.rhythm_after()
-            self._limit = None if self._limit is None else AheadLimit(self._limit.max_us)
+            self._limit = None if self._limit is None else self._limit.after(before, self._largest)
         return ordered
 
 

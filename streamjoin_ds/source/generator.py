@@ -174,10 +174,6 @@ class GeneratorFeed:
         """See `Feed.time_before`."""
         return self._rows.frontier(position.seq - 1, position.seq).first_time() if position.seq else None
 
-    def has_time(self, rows: int) -> bool:
-        """See `Feed.has_time`: every record has an event time."""
-        return rows > 0
-
     def backlog(self, end: RowPosition, known: Backlog) -> Backlog:
         """See `Feed.backlog`: what the frontier says."""
         del end

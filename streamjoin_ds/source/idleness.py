@@ -28,8 +28,8 @@ class ClockFacts(PlainFacts):
     max_ahead_us : int or None
         How far a record of the batch may be ahead of its stream, in microseconds; None for no limit.
     unmeasured : bool
-        Whether the stream's next record with an event time is measured against nothing: the stream was idle, and has
-        had no event time since.
+        Whether the stream's next record that moves its clock is measured against nothing: the stream was idle, and none
+        has moved it since.
     """
 
     idle: bool = False
@@ -92,7 +92,7 @@ class Idleness:
         return [self._of((number, ""), facts, has_records, now, wall_s) for number, (facts, has_records) in pairs]
 
     def decided_of(
-        self, stream: int, before: Mapping[str, ClockFacts], arrived: Mapping[str, bool], has_time: Mapping[str, bool]
+        self, stream: int, before: Mapping[str, ClockFacts], arrived: Mapping[str, bool], moved: Mapping[str, bool]
     ) -> dict[str, ClockFacts]:
         """Return what the offset says of the clocks of a stream's partitions, by their names; see `decided`.
 
@@ -102,15 +102,15 @@ class Idleness:
         ----------
         stream : int
             The stream's number.
-        before, arrived, has_time : mapping
+        before, arrived, moved : mapping
             For each partition that has joined: its clock, whether it has records that could be read now, and whether
-            any of its records of the batch has an event time.
+            the batch moves its largest event time.
         """
         now, wall_s = self.clock(), int(self.wall())
         for key in [key for key in self._since if key[0] == stream and key[1] and key[1] not in before]:
             del self._since[key]  # it is forgotten
         found = [self._of((stream, name), before[name], arrived[name], now, wall_s) for name in before]
-        found = after_silence(list(before.values()), found, [has_time[name] for name in before])
+        found = after_silence(list(before.values()), found, [moved[name] for name in before])
         return {name: replace(clock, max_ahead_us=None) for name, clock in zip(before, found, strict=True)}
 
     def _of(self, key: tuple[int, str], before: ClockFacts, has_records: bool, now: float, wall_s: int) -> ClockFacts:
@@ -129,19 +129,17 @@ class Idleness:
         return ClockFacts(idle, seen_s, stream.max_ahead_us)
 
 
-def after_silence(
-    before: Sequence[ClockFacts], after: Sequence[ClockFacts], has_time: Sequence[bool]
-) -> list[ClockFacts]:
-    """Return `after` with `unmeasured` set where a stream that was idle has had no event time since.
+def after_silence(before: Sequence[ClockFacts], after: Sequence[ClockFacts], moved: Sequence[bool]) -> list[ClockFacts]:
+    """Return `after` with `unmeasured` set where nothing has moved the clock of a stream since it was idle.
 
     Parameters
     ----------
-    has_time : sequence of bool
-        Whether any of a stream's records of the batch has an event time.
+    moved : sequence of bool
+        Whether the batch moves a stream's largest event time.
     """
     found = []
-    for then, now, timed in zip(before, after, has_time, strict=True):
-        waits = now.max_ahead_us is not None and not now.idle and (then.idle or then.unmeasured) and not timed
+    for then, now, goes_on in zip(before, after, moved, strict=True):
+        waits = now.max_ahead_us is not None and not now.idle and (then.idle or then.unmeasured) and not goes_on
         found.append(replace(now, unmeasured=waits))
     return found
 

@@ -256,13 +256,12 @@ class PartitionedFeed:
         ----------
         decide : callable
             Returns the clocks of the partitions that have joined, given the clocks before, which of the partitions have
-            records now, and which have an event time in the batch.
+            records now, and whose largest event time the batch moves.
         """
         joined = {name: at.clock for name, at in end.partitions.items() if at.has_joined}
         arrived = {name: name in self._frontiers and self._frontiers[name].rows > 0 for name in joined}
-        rows = {name: end.partitions[name].at.seq - self._seen.partitions[name].at.seq for name in joined}
-        timed = {name: count > 0 and self._feed(name).has_time(count) for name, count in rows.items()}
-        clocks = dict(decide(joined, arrived, timed))
+        moved = {name: end.partitions[name].time_us != self._seen.partitions[name].time_us for name in joined}
+        clocks = dict(decide(joined, arrived, moved))
         clocks.update({name: replace(clocks[name], idle=True) for name in joined if name in self._gone})
         found = {name: replace(at, clock=clocks.get(name, at.clock)) for name, at in end.partitions.items()}
         return replace(end, partitions=found)
@@ -270,10 +269,6 @@ class PartitionedFeed:
     def time_before(self, position: PartitionedPosition) -> int | None:
         """See `Feed.time_before`: the largest of all partitions."""
         return position.largest_us
-
-    def has_time(self, rows: int) -> bool:
-        """See `Feed.has_time`."""
-        return any(self._feed(name).has_time(count) for name, count in self._counts(rows).items() if count)
 
     def backlog(self, end: PartitionedPosition, known: Backlog) -> Backlog:
         """See `Feed.backlog`: that of the partitions, and their sum."""

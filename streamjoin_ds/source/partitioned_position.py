@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from streamjoin_ds.errors import malformed_offset
-from streamjoin_ds.source.idleness import ClockFacts
+from streamjoin_ds.source.idleness import ClockFacts, ahead_limit
 from streamjoin_ds.source.position import Position, Waypoint, next_waypoints, waypoints_from
 from streamjoin_ds.spec.event_time import AheadLimit
 
@@ -68,8 +68,8 @@ class PartitionAt:
         return self.at.seq > 0
 
     def limited(self, ahead: AheadLimit | None) -> AheadLimit | None:
-        """Return the stream's limit for records from here on: one that was idle is measured against nothing."""
-        return None if ahead is None else AheadLimit(ahead.max_us, not (self.clock.idle or self.clock.unmeasured))
+        """Return the stream's limit for records from here on; see `ahead_limit`."""
+        return None if ahead is None else ahead_limit(ahead.max_us, self.clock)
 
     def to_facts(self) -> dict[str, Any]:
         """Return these facts as plain JSON values."""

@@ -230,12 +230,16 @@ class AheadLimit(Struct, frozen=True):
     max_us : int
         The most microseconds, > 0.
     is_measured : bool
-        Whether the limit holds for the first record too. It does not after the stream was idle: time may have gone on
-        meanwhile.
+        Whether the limit holds for every record. If not, the first one that moves the largest time is measured against
+        nothing: the stream was idle, and time may have gone on meanwhile.
     """
 
     max_us: int
     is_measured: bool = True
+
+    def after(self, before: int | None, largest: int | None) -> AheadLimit:
+        """Return the limit after records that moved the largest time from `before` to `largest`."""
+        return self if self.is_measured or largest == before else AheadLimit(self.max_us)
 
 
 def too_far_ahead(times_us: Int64, valid: Mask | None, before: int, limit: AheadLimit) -> Mask:
@@ -262,8 +266,11 @@ def too_far_ahead(times_us: Int64, valid: Mask | None, before: int, limit: Ahead
     known = np.asarray(times_us, dtype=np.int64)[places]
     far = np.zeros(len(times_us), dtype=np.bool_)
     first, largest = 0, before
-    if len(known) and (before == NO_TIME or not limit.is_measured):
-        first, largest = 1, max(before, int(known[0]))
+    if before == NO_TIME or not limit.is_measured:
+        moving = np.flatnonzero(known > before)
+        if not len(moving):
+            return far
+        first, largest = int(moving[0]) + 1, int(known[moving[0]])
     for begin in range(first, len(known), _PIECE_ROWS):
         piece = known[begin : begin + _PIECE_ROWS]
         running = np.maximum.accumulate(np.append(largest, piece))

@@ -129,7 +129,9 @@ class BatchPlanner:
         if not (sum(rows) or lets_time_go_on(before.clocks, clocks) or self._frees(positions, ends, clocks)):
             self._latest = start
             return start
-        has_time = [feed.has_time(count) for feed, count in zip(feeds, rows, strict=True)]
+        moved = [
+            feed.time_before(at) != feed.time_before(end) for feed, at, end in zip(feeds, positions, ends, strict=True)
+        ]
         full = "max_rows_per_batch" if most == limit else "max_delay"
         reaches = [None if key is None else key.reach_us for key in self._options.keys]
         layout = self._laid_out(before, positions, ends, frontiers, rows)
@@ -139,7 +141,7 @@ class BatchPlanner:
         planned = BatchPlan(
             before.names,
             tuple(at.to_facts() for at in ends),
-            tuple(after_silence(before.clocks, clocks, has_time)),
+            tuple(after_silence(before.clocks, clocks, moved)),
             tuple(feed.held_back_bytes for feed in feeds),
             layout,
             delay,

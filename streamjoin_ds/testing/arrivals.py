@@ -95,7 +95,7 @@ def ahead_rows(
     """Return the numbers of a stream's records that are further ahead of those before them than `max_ahead` allows.
 
     Their event times do not count. The stream's first event time is measured against nothing, and so is the first one
-    after the stream was idle. In a stream with partitions all of that is said of each of them.
+    that moves its clock after it was idle. In a stream with partitions all of that is said of each of them.
     """
     stream = join.streams[join.names.index(name)]
     if stream.max_ahead_us is None:
@@ -121,7 +121,8 @@ def ahead_rows(
         if is_measured and largest is not None and time > largest + stream.max_ahead_us:
             ahead.append(number)
             continue
-        largest, is_measured = time if largest is None else max(largest, time), True
+        if largest is None or time > largest:
+            largest, is_measured = time, True
     return ahead
 
 

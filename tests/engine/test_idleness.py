@@ -72,8 +72,12 @@ def test_a_row_from_the_future_is_rejected_with_the_reason(as_table: bool) -> No
     assert (counters["read_rows"]["r"], counters["rejected_rows"]["r"], counters["late_rows"]["r"]) == (5, 3, 0)
     assert join.push({"l": [row(110)]})["r_seq"].to_pylist() == [0, 2]
     join.set_idle("r")
-    join.push({"r": row(10_000)})
-    assert not join.rejected
+    join.push({"r": [{"ts": None, "x": 1}, row(5)]})  # neither moves the clock
+    again = engine(max_ahead="100us")
+    again.restore(join.save())
+    for one in (join, again):
+        one.push({"r": [row(110), row(10_000), row(20_000)]})
+        assert one.rejected["r"]["ts"].to_pylist() == [20_000]
     one = engine(max_ahead="100us")
     one.push({"r": row(10)})
     one.push({"r": row(10_000)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +212,32 @@ def cut_at(
         times += found
         at = end
     return times
+
+
+@pytest.mark.parametrize("form", SOURCES)
+def test_after_a_silence_the_first_time_that_moves_the_clock_is_measured_against_nothing(
+    tmp_path: Path, form: str
+) -> None:
+    """Wherever a batch is cut, and whatever comes before that time."""
+    clock = [100, 40, 100, "-", 5_000, 5_010, 9_000, 4_990]
+    texts = [
+        at if isinstance(at, str) else f"{datetime.fromtimestamp(at, timezone.utc):%Y-%m-%dT%H:%M:%SZ}" for at in clock
+    ]
+    schema = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("x", pa.float64())])
+    stream = Stream("e", written(tmp_path, form, texts), time="at", time_format="iso")
+    for cut in range(1, len(clock)):
+        feed, found, limit = open_feed(stream, schema), [], AheadLimit(60_000_000)
+        at = feed.initial()
+        for most in (1, cut, 1, 100):
+            there = feed.frontier(at, most, limit)
+            end = feed.advance(at, there.rows)
+            chunks = list(open_feed(stream, schema).read(at, end, limit))
+            found += [ts // 1_000_000 for chunk in chunks for ts in chunk.tuples.column("_ts").to_pylist()]
+            assert feed.running_max(at, end, limit).tolist() == there.running_max[: there.rows].tolist()
+            limit = limit.after(feed.time_before(at), feed.time_before(end))
+            limit = AheadLimit(limit.max_us, is_measured=False) if most == 1 and len(found) == 1 else limit
+            at = end
+        assert found == [100, 40, 100, 5_000, 5_010, 4_990]
 
 
 @pytest.mark.parametrize("form", SOURCES)

@@ -127,26 +127,29 @@ NONE = -(1 << 63)
 TIMES = st.lists(st.one_of(st.none(), st.integers(0, 40), st.integers((1 << 63) - 5, (1 << 63) - 1)), max_size=30)
 
 
-def plainly(times: list[int | None], limit: int, is_measured: bool) -> list[bool]:
-    far, largest = [], None
+def plainly(times: list[int | None], largest: int, limit: int, is_measured: bool) -> list[bool]:
+    far = []
     for time in times:
-        beyond = time is not None and largest is not None and is_measured and time > largest + limit
+        beyond = time is not None and largest != NONE and is_measured and time > largest + limit
         far.append(beyond)
-        if time is not None and not beyond:
-            largest, is_measured = max(time, NONE if largest is None else largest), True
+        if time is not None and not beyond and time > largest:
+            largest, is_measured = time, True
     return far
 
 
-@given(times=TIMES, limit=st.integers(1, 30), cut=st.integers(0, 30))
-def test_cuts_change_nothing(times: list[int | None], limit: int, cut: int) -> None:
+@given(
+    times=TIMES, limit=st.integers(1, 30), cut=st.integers(0, 30), begin=st.sampled_from((NONE, 20)), idle=st.booleans()
+)
+def test_cuts_change_nothing(times: list[int | None], limit: int, cut: int, begin: int, idle: bool) -> None:
     ts = np.array([0 if time is None else time for time in times], np.int64)
     valid = np.array([time is not None for time in times], np.bool_)
-    whole = too_far_ahead(ts, valid, NONE, AheadLimit(limit))
-    assert whole.tolist() == plainly(times, limit, is_measured=True)
-    first = too_far_ahead(ts[:cut], valid[:cut], NONE, AheadLimit(limit))
-    running = running_maximum(ts[:cut], valid[:cut] & ~first, NONE)
-    before = int(running[-1]) if len(running) else NONE
-    rest = too_far_ahead(ts[cut:], valid[cut:], before, AheadLimit(limit))
+    most = AheadLimit(limit, is_measured=not idle)
+    whole = too_far_ahead(ts, valid, begin, most)
+    assert whole.tolist() == plainly(times, begin, limit, is_measured=not idle)
+    first = too_far_ahead(ts[:cut], valid[:cut], begin, most)
+    running = running_maximum(ts[:cut], valid[:cut] & ~first, begin)
+    before = int(running[-1]) if len(running) else begin
+    rest = too_far_ahead(ts[cut:], valid[cut:], before, most.after(begin, before))
     assert [*first.tolist(), *rest.tolist()] == whole.tolist()
 
 
@@ -154,6 +157,7 @@ def test_the_first_after_a_silence_is_measured_against_nothing() -> None:
     times = np.array([1000, 1001, 2000, 5], np.int64)
     assert too_far_ahead(times, None, 10, AheadLimit(50)).tolist() == [True, True, True, False]
     assert too_far_ahead(times, None, 10, AheadLimit(50, is_measured=False)).tolist() == [False, False, True, False]
+    assert too_far_ahead(times, None, 5000, AheadLimit(50, is_measured=False)).tolist() == [False] * 4
 
 
 def test_streams_say_both_and_facts_of_old_have_neither() -> None:

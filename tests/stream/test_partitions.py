@@ -356,7 +356,7 @@ def test_a_record_from_the_future_of_its_partition_is_a_reject_and_moves_no_cloc
     run.check(run.rows)
 
 
-def test_after_its_silence_a_partition_is_measured_against_nothing(tmp_path: Path) -> None:
+def test_after_its_silence_a_partition_is_measured_against_nothing_until_its_clock_moves(tmp_path: Path) -> None:
     run = Devices(tmp_path, max_ahead="1h", idle_timeout="30s")
     run.put("a", (0, 1))
     run.put("b", (0, 1))
@@ -370,6 +370,9 @@ def test_after_its_silence_a_partition_is_measured_against_nothing(tmp_path: Pat
     with (tmp_path / "l" / "a.csv").open("a") as file:
         file.write("never,1\n")
     run.rows["l"]["a.csv"].append({"ts": None, "x": 1})
+    assert run.step()
+    assert run.partitions()["a.csv"]["clock"]["unmeasured"]
+    run.put("a", (-9, 1))  # late, and so moves no clock
     assert run.step()
     assert run.partitions()["a.csv"]["clock"]["unmeasured"]
     run.restart()

@@ -36,6 +36,8 @@ class StreamClock:
         None: not known.
     idle : bool
         Whether the stream is idle, and so does not hold the watermark.
+    unmeasured : bool
+        Whether the next record that moves the clock is measured against nothing (`ClockFacts.unmeasured`).
     by_partition : bool
         Whether the stream has many partitions or devices, whose own clocks judge elsewhere. Then `floor` alone decides
         here, and `low` takes the place of `largest` in the watermark.
@@ -49,7 +51,7 @@ class StreamClock:
         go back.
     """
 
-    __slots__ = ("by_partition", "delay_us", "floor", "idle", "largest", "low", "rhythm")
+    __slots__ = ("by_partition", "delay_us", "floor", "idle", "largest", "low", "rhythm", "unmeasured")
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class StreamClock:
         floor: int | None = None,
         *,
         idle: bool = False,
+        unmeasured: bool = False,
         by_partition: bool = False,
         rhythm: tuple[int, ...] = (),
     ) -> None:
@@ -68,14 +71,13 @@ class StreamClock:
         self.largest = largest
         self.floor = floor
         self.idle = idle
+        self.unmeasured = unmeasured
 
     def above(self, floor: int | None) -> StreamClock:
         """Return a copy with another watermark of the query."""
-        copy = StreamClock(
-            self.delay_us, self.largest, floor, idle=self.idle, by_partition=self.by_partition, rhythm=self.rhythm
-        )
-        copy.low = self.low
-        return copy
+        found = StreamClock(self.delay_us, self.largest, floor, idle=self.idle, unmeasured=self.unmeasured)
+        found.by_partition, found.rhythm, found.low = self.by_partition, self.rhythm, self.low
+        return found
 
     @property
     def watermark(self) -> int | None:
@@ -193,6 +195,8 @@ def clock_facts(clocks: Sequence[StreamClock]) -> dict[str, list[int]]:
     # Left out where no stream is idle: then the facts are those of earlier versions, which knew no idle streams.
     if any(clock.idle for clock in clocks):
         facts["idle"] = [int(clock.idle) for clock in clocks]
+    if any(clock.unmeasured != clock.idle for clock in clocks):  # as `idle` says, where it is left out
+        facts["unmeasured"] = [int(clock.unmeasured) for clock in clocks]
     if any(clock.rhythm for clock in clocks):
         facts["rhythm"] = [part for clock in clocks for part in Rhythm(*clock.rhythm)]
     watermark = low_watermark(clocks, clocks[0].floor)
@@ -212,6 +216,7 @@ def clocks_of(facts: Mapping[str, Any], delays_us: Sequence[int]) -> list[Stream
     count = len(delays_us)
     known, largest = (whole_numbers(facts, name, count) for name in ("known", "largest_us"))
     idle = whole_numbers(facts, "idle", count) if "idle" in facts else [0] * count
+    unmeasured = whole_numbers(facts, "unmeasured", count) if "unmeasured" in facts else idle
     rhythms: list[tuple[int, ...]] = [()] * count
     if "rhythm" in facts:
         size = len(Rhythm())
@@ -221,6 +226,8 @@ def clocks_of(facts: Mapping[str, Any], delays_us: Sequence[int]) -> list[Stream
             raise corrupt_state_error()
     (floor,) = whole_numbers(facts, "floor_us", 1) if "floor_us" in facts else (None,)
     return [
-        StreamClock(delay_us, value if has else None, floor, idle=bool(is_idle), rhythm=rhythm)
-        for delay_us, has, value, is_idle, rhythm in zip(delays_us, known, largest, idle, rhythms, strict=True)
+        StreamClock(delay_us, value if has else None, floor, idle=bool(silent), unmeasured=bool(free), rhythm=rhythm)
+        for delay_us, has, value, silent, free, rhythm in zip(
+            delays_us, known, largest, idle, unmeasured, rhythms, strict=True
+        )
     ]

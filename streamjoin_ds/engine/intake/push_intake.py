@@ -85,7 +85,7 @@ class EngineCounters:
         """Return the ledger with this stream idle: the watermark advances without it."""
         floor = self.watermark
         clocks = [clock.above(floor) for clock in self.clocks]
-        clocks[stream].idle = True
+        clocks[stream].idle = clocks[stream].unmeasured = True
         return replace(self, clocks=clocks)
 
     def without_device(self, stream: int, device: Device) -> EngineCounters:
@@ -319,6 +319,7 @@ class PushIntake:
             is_repeat = self._repeats(taken, stream, tuples, before_us, low_us)
             largest_us = taken.clocks[stream].largest
             mask = taken.clocks[stream].split(arrival.known_us, before_us)
+            taken.clocks[stream].unmeasured &= taken.clocks[stream].largest == largest_us
             tuples, mask, is_repeat = intake.filtered(tuples, mask, is_repeat)
             left_out = arrival.count - tuples.num_rows
             if is_repeat is not None and (count := int(np.count_nonzero(is_repeat))):
@@ -408,7 +409,7 @@ class PushIntake:
         """Read the event times of rows, and reject the rows that are too far ahead."""
         arrival, max_us = self._intakes[stream].read(rows), self._max_ahead_us[stream]
         clock = before.clocks[stream]
-        limit = None if max_us is None else AheadLimit(max_us, not clock.idle)
+        limit = None if max_us is None else AheadLimit(max_us, not clock.unmeasured)
         arrival = self._intakes[stream].in_order(arrival, clock.largest, limit, clock.rhythm)
         return arrival if limit is None else self._intakes[stream].without_future(arrival, clock.largest, limit)
 

@@ -255,10 +255,6 @@ class DeltaFeed:
         """See `Feed.time_before`."""
         return None if position.time == NO_TIME else position.time
 
-    def has_time(self, rows: int) -> bool:
-        """See `Feed.has_time`."""
-        return bool(self._times(rows).valid.any())
-
     def backlog(self, end: VersionPosition, known: Backlog) -> Backlog:
         """See `Feed.backlog`: what the frontier says."""
         del end

@@ -291,10 +291,6 @@ class ResultsFeed:
         """See `Feed.time_before`."""
         return None if position.time == NO_TIME else position.time
 
-    def has_time(self, rows: int) -> bool:
-        """See `Feed.has_time`: every result has an event time."""
-        return rows > 0
-
     def backlog(self, end: ResultsPosition, known: Backlog) -> Backlog:
         """See `Feed.backlog`: what the frontier says."""
         del end

@@ -129,10 +129,6 @@ class FileFeed:
         """See `Feed.time_before`."""
         return None if position.time == NO_TIME else position.time
 
-    def has_time(self, rows: int) -> bool:
-        """See `Feed.has_time`."""
-        return self._scan.has_time(rows)
-
     def backlog(self, end: FilePosition, known: Backlog) -> Backlog:
         """See `Feed.backlog`: the bytes of all files that are there."""
         return replace(known, size_bytes=self._scan.unread_bytes(end, known.rows))

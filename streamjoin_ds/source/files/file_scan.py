@@ -59,7 +59,6 @@ class ScannedPiece(Struct, frozen=True):
     digest: RollingDigest | None  # None where something is set aside
     lines: Lines | None  # None for Parquet, whose places are row numbers, and where something is set aside
     times: OrderedTimes
-    timed: np.ndarray  # which of the records have an event time
     file_ends: bool
     aside: SetAside | None = None  # what is set aside; the piece is then one record
     after: FilePosition | None = None  # the position after what is set aside
@@ -73,7 +72,7 @@ class ScannedPiece(Struct, frozen=True):
     @property
     def count(self) -> int:
         """How many records it has."""
-        return len(self.timed)
+        return len(self.times.ts)
 
     def position(self, records: int) -> FilePosition:
         """Return the position after the first `records` of the piece, at least one."""
@@ -197,8 +196,7 @@ class FileScan:
         self._pieces: deque[ScannedPiece] = deque()
         self._skipped = 0  # records of the first piece that lie before the head
         self._ahead: AheadLimit | None = None
-        # Whether `max_ahead` measures the next event time after the head, and the next one that is read.
-        self._is_measured = self._measures_next = True
+        self._is_measured = True  # whether `max_ahead` measures every event time after the head
         self._taken = 0  # records between `_head` and `_next`
         self._tail = FilePosition()
         self._digest = RollingDigest()
@@ -228,10 +226,9 @@ class FileScan:
         is_measured = ahead is None or ahead.is_measured
         if start == self._next and start != self._head:
             self._drop()
-        elif start != self._head or (self._is_measured and not is_measured and self._pieces):
+        if start != self._head or (self._is_measured and not is_measured and self._pieces):
             self._resume(start)
-        if not is_measured and self._is_measured:
-            self._is_measured = self._measures_next = False
+        self._is_measured &= is_measured
         self._ahead = ahead
         self._finish.begin_look()
         self._look(start)
@@ -282,15 +279,6 @@ class FileScan:
             wanted = at.seq + most
         return found
 
-    def has_time(self, rows: int) -> bool:
-        """See `Feed.has_time`."""
-        left = rows + self._skipped
-        for place, piece in enumerate(self._pieces):
-            if piece.timed[self._skipped if place == 0 else 0 : max(left, 0)].any():
-                return True
-            left -= piece.count
-        return False
-
     def unread_bytes(self, end: FilePosition, rows: int) -> int:
         """Return the bytes of the files that are there and were not read at a position, after which so many rows wait.
 
@@ -304,8 +292,10 @@ class FileScan:
 
     def _drop(self) -> None:
         """Move the head to where the last batch ended."""
-        # If the batch had an event time, the next one is measured. What was read ahead was judged so already.
-        self._is_measured = self._is_measured or self.has_time(self._taken)
+        assert self._head is not None
+        assert self._next is not None
+        # If the batch moved the clock, all that follows is measured. What was read ahead was judged so already.
+        self._is_measured |= self._next.time > self._head.time
         self._head, self._skipped = self._next, self._skipped + self._taken
         while self._pieces and self._skipped >= self._pieces[0].count:
             self._skipped -= self._pieces.popleft().count
@@ -317,7 +307,7 @@ class FileScan:
         self._pieces.clear()
         self._skipped, self._head, self._next, self._taken = 0, start, None, 0
         self._tail, self._digest = replace(start, aside=()), RollingDigest()
-        self._is_measured = self._measures_next = True
+        self._is_measured = True
         self.held_back_bytes, self._gone, self._unread, self._ended = 0, None, None, None
         self._watch.begin(start)
         if start.closed:
@@ -452,7 +442,7 @@ class FileScan:
             after = replace(after, files=tail.files + len(bad.names), names=names, sizes=sizes)
         _log.warning("stream %s: a bad file is set aside (%s): %s: %s", self._stream.name, kind, name, reason)
         none = in_order(SeenTimes.none(1), tail.time)
-        self._pieces.append(ScannedPiece(tail, None, None, none, np.zeros(1, bool), False, aside, after))
+        self._pieces.append(ScannedPiece(tail, None, None, none, False, aside, after))
         self._tail = after
         return 1
 
@@ -494,7 +484,7 @@ class FileScan:
             self._digest.update(content_digest(entry))
         seen = SeenTimes.joined(pieces)
         tail, times, count = self._tail, self._in_order(seen), len(seen.ts)
-        self._pieces.append(ScannedPiece(tail, self._digest.copy(), None, times, seen.valid, self._unread is None))
+        self._pieces.append(ScannedPiece(tail, self._digest.copy(), None, times, self._unread is None))
         last = first + count
         self._tail = replace(self._tail, offset=last, line=last, seq=self._tail.seq + count)
         return count
@@ -578,17 +568,18 @@ class FileScan:
             )
             if lines.count:
                 raw = self._format.parse(lines, at_file_start=False)
-                times = self._in_order(seen := record_times(raw, self._stream))
+                times = self._in_order(record_times(raw, self._stream))
                 ends = ended and not self._blocks.held_bytes
                 seeks = is_plain(self._text)
-                self._pieces.append(ScannedPiece(start, digest, lines, times, seen.valid, ends, seeks=seeks))
+                self._pieces.append(ScannedPiece(start, digest, lines, times, ends, seeks=seeks))
                 self._tail = replace(self._tail, seq=start.seq + lines.count)
                 return lines.count
 
     def _in_order(self, seen: SeenTimes) -> OrderedTimes:
+        assert self._head is not None
         limit = None
-        if self._ahead is not None and seen.valid.any():
-            limit, self._measures_next = AheadLimit(self._ahead.max_us, self._measures_next), True
+        if self._ahead is not None:
+            limit = AheadLimit(self._ahead.max_us, self._is_measured).after(self._head.time, self._tail.time)
         rhythm = self._tail.rhythm if self._stream.has_local_times else None
         times = in_order(seen, self._tail.time, limit, rhythm)
         self._tail = replace(self._tail, time=int(times.running[-1]), rhythm=times.rhythm_after())

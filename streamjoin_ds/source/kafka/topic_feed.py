@@ -308,11 +308,6 @@ class TopicFeed:
         """See `Feed.time_before`."""
         return position.time_us
 
-    def has_time(self, rows: int) -> bool:
-        """See `Feed.has_time`."""
-        assert self._scan is not None
-        return bool(self._scan.has_time[:rows].any())
-
     def backlog(self, end: KafkaPosition, known: Backlog) -> Backlog:
         """See `Feed.backlog`: messages, where the planner has looked at all; else offsets, up to the last stable one.
 
@@ -421,12 +416,11 @@ class TopicFeed:
         chunk = self._records.chunk(messages, self._partition, 0)
         times = self._event_times(messages) if chunk.rejects else chunk.tuples.column(TS).to_numpy()
         if ahead is not None:
-            timed = times != NO_TIME
-            far = too_far_ahead(times, timed, largest, ahead)
-            ahead = AheadLimit(ahead.max_us, ahead.is_measured or bool(timed.any()))
+            far = too_far_ahead(times, times != NO_TIME, largest, ahead)
             if far.any():
                 chunk = self._records.chunk(messages, self._partition, 0, far)
                 times = np.where(far, NO_TIME, times)
+            ahead = ahead.after(largest, max(largest, int(times.max(initial=NO_TIME))))
         return self._numbered(messages, seq, chunk, times, largest, ahead)
 
     def _numbered(

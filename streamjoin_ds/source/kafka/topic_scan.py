@@ -99,11 +99,6 @@ class TopicScan:
         return len(self._next)
 
     @property
-    def has_time(self) -> np.ndarray:
-        """Which records have an event time."""
-        return self._times.valid
-
-    @property
     def size_bytes(self) -> int:
         """The bytes of the messages' values."""
         return int(self._sizes[-1]) if self.rows else 0

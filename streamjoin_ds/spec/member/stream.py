@@ -150,9 +150,9 @@ class Stream:
         ever. It may differ at each restart.
     max_ahead : str or timedelta, optional
         A record that is further ahead of the largest time before it in its own stream is rejected and moves no clock.
-        The first record of a stream, and the first after it was idle, is measured against nothing. In a stream of
-        partitions all of that is said of each partition. By default all records are taken. It may differ at each
-        restart.
+        The first record of a stream, and the first that moves its clock after it was idle, is measured against nothing.
+        In a stream of partitions all of that is said of each partition. By default all records are taken. It may differ
+        at each restart.
     rate : float, optional
         Tuples a second that the stream brings, greater than 0. The layout of a new checkpoint is chosen by it. Only the
         proportions of the streams' rates count, and no result depends on them. By default the rate at which the input
