@@ -22,10 +22,11 @@ from streamjoin_ds.source.batch_plan import BatchPlan
 from streamjoin_ds.source.stream_source import infer_schema
 from streamjoin_ds.spec import BoundJoin, Generator, Join, Stream, bind
 from tests.support.examples import examples
+from tests.support.further import further
 from tests.support.microbatch import MicroBatches
 
 WINDOWS = ("3s", "l=0s,r=2s,s=1s", "last 40", "every 1s for 3s")
-SOME_LONG = [*WINDOWS[1:3], *(pytest.param(window, marks=pytest.mark.long) for window in (WINDOWS[0], WINDOWS[3]))]
+SOME_LONG = [WINDOWS[2], *further(*WINDOWS[:2], WINDOWS[3])]
 
 
 def sensors(window: str, names: str = "lr") -> BoundJoin:

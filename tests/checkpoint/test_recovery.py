@@ -18,6 +18,7 @@ from streamjoin_ds.sink.tail import LogTail
 from tests.checkpoint.conftest import CELLS, PowerCutError, Steps
 from tests.faults.model.power import Device
 from tests.sink.conftest import Join, ledger_rows
+from tests.support.further import further
 
 
 def planned(folder: Path, monkeypatch: pytest.MonkeyPatch, *, refusal: str) -> recovery.Recovery:
@@ -89,7 +90,7 @@ def recover(root: Path) -> list[Any]:
     return recovered(root / "checkpoint", TableSet(str(root / "matches")), CELLS)
 
 
-@pytest.mark.parametrize("dice", range(8))
+@pytest.mark.parametrize("dice", [0, 3, 5, *further(1, 2, 4, 6, 7)])
 def test_a_power_cut_at_any_step_of_a_recovery(made: Path, tmp_path: Path, steps: Steps, dice: int) -> None:
     root, attic = tmp_path / "disk", tmp_path / "attic"
     shutil.rmtree(root)

@@ -1,4 +1,4 @@
-"""Half a minute of the soak, with most kinds of faults; ``python -m tests.faults.soak`` runs it for longer."""
+"""Twenty seconds of the soak, with most kinds of faults; ``python -m tests.faults.soak`` runs it for longer."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.faults.soak.settings import drawn
 from tests.faults.soak.worker import _cell, _read
 from tests.support.kinds import KINDS, SCHEMA, Kind, facts_of
 
-SECONDS = 30.0
+SECONDS = 20.0
 
 
 @pytest.mark.spark
 @pytest.mark.skipif(not has_admission(), reason="its driver asks as Spark 4.2 does")
-def test_half_a_minute_of_faults(tmp_path):
+def test_some_seconds_of_faults(tmp_path):
     # "full" needs a file system of its own, which the long soak has.
     breaks = tuple(fault for fault in FAULTS if fault != "full")
     (work := tmp_path / "work").mkdir()

@@ -259,15 +259,15 @@ def test_checkpoints_never_outweigh_the_entries(join, committer):
     looked_after = Maintenance(join.tables, every_batches=1, small_files=4, checkpoint_entries=5, background=False)
     path = f"{join.tables.matches}/_delta_log/_last_checkpoint"
     written = set()
-    for batch_id in range(120):
+    for batch_id in range(60):
         join.commit(committer, batch_id)
         looked_after.after_commit()
         if os.path.exists(path):
             with open(path) as file:
                 written.add(file.read())
     sizes = [json.loads(text)["sizeInBytes"] for text in written]
-    assert 3 <= len(sizes) <= 120 // 5
-    assert sum(sizes) <= 2 * 1024 * 130
+    assert 3 <= len(sizes) <= 60 // 5
+    assert sum(sizes) <= 2 * 1024 * 65
 
 
 def test_sizes_are_brought_up_class_by_class():

@@ -15,6 +15,7 @@ import pytest
 from streamjoin_ds.plan import Layout
 from streamjoin_ds.spec import Join, Stream, band, bind
 from tests.support.clocked import Clocked
+from tests.support.further import further
 from tests.support.microbatch import MicroBatches
 
 START_US = 1_704_067_200_000_000
@@ -101,7 +102,7 @@ class Folders(Clocked):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 2, 3, 5, 9, 23])
+@pytest.mark.parametrize("seed", [0, 3, 23, *further(2, 5, 9)])
 def test_any_schedule_of_bad_files_silence_and_futures(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     kind = dice.choice(("time", "count", "count", "periodic"))

@@ -14,6 +14,7 @@ from streamjoin_ds import Stream, StreamJoin, equal
 from streamjoin_ds.blocks.place import absolute_location
 from streamjoin_ds.checkpoint.inspection import inspected
 from streamjoin_ds.errors import ArgumentError
+from tests.support.further import further
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +61,7 @@ def expected() -> list[tuple[str, str]]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("scheme", ["", "file:"])
+@pytest.mark.parametrize("scheme", ["file:", *further("")])
 def test_blocks_lie_in_the_folder_and_nowhere_else(
     scheme: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,7 @@
-"""Restarts on real Spark: the same join goes on exactly; another join, table or input is refused by name."""
+"""Restarts: the same join goes on exactly; another join, table or input is refused by name.
+
+What Spark has no part in is tried without it.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,6 @@ from tests.support.further import further
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
 HALF = 60
 
 
@@ -65,9 +66,10 @@ def joined(folder: Path, **other: Any) -> StreamJoin:
     )
 
 
-def run(spark: SparkSession, join: StreamJoin, to: Path, checkpoint: Path, **options: Any) -> None:
-    options = {"max_rows_per_batch": 50} | options
-    join.start(spark, to, checkpoint, available_now=True, **options).awaitTermination()
+def run(spark: SparkSession | None, join: StreamJoin, to: Path, checkpoint: Path, **options: Any) -> None:
+    options = {"max_rows_per_batch": 50, "available_now": True} | options
+    query = join.run_local(to, checkpoint, **options) if spark is None else join.start(spark, to, checkpoint, **options)
+    query.awaitTermination()
 
 
 def rows(table: Path) -> list[tuple[int, int]]:
@@ -94,11 +96,11 @@ def files(folder: Path) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a join that has taken in the first half of its input with the layout 1x2, and stopped."""
     folder = tmp_path_factory.mktemp("begun")
     write(folder / "in", 0, HALF)
-    run(spark, joined(folder / "in"), folder / "matches", folder / "checkpoint", layout="1x2", exchange="packed")
+    run(None, joined(folder / "in"), folder / "matches", folder / "checkpoint", layout="1x2", exchange="packed")
     assert rows(folder / "matches") == expected(folder / "in")
     return folder
 
@@ -112,10 +114,14 @@ def copied(begun: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_restart_goes_on_exactly(spark: SparkSession, tmp_path: Path) -> None:
-    """Windows, lateness and numbers go on; the way of the exchange and the size of batches may change."""
+def test_a_restart_goes_on_exactly(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows, lateness and numbers go on; the way of the exchange and the size of batches may change.
+
+    Relative paths are the caller's, not the Java process's.
+    """
     write(tmp_path / "in", 0, HALF)
-    join, to, checkpoint = joined(tmp_path / "in"), tmp_path / "matches", tmp_path / "checkpoint"
+    monkeypatch.chdir(tmp_path)
+    join, to, checkpoint = joined(Path("in")), Path("matches"), Path("checkpoint")
     with configured(spark, {RETAIN_KEY: "1"}):  # a restart after a power cut may need two
         run(spark, join, to, checkpoint, layout="1x2", exchange="packed")
         assert spark.conf.get(RETAIN_KEY) == "1"
@@ -132,14 +138,14 @@ def test_a_restart_goes_on_exactly(spark: SparkSession, tmp_path: Path) -> None:
     assert versions(to) == before
 
 
-def test_the_input_may_move(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the files lie is no part of the join. Relative paths are the caller's, not the Java process's."""
+def test_the_input_may_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the files lie is no part of the join."""
     write(tmp_path / "in", 0, HALF)
     monkeypatch.chdir(tmp_path)
-    run(spark, joined(Path("in")), Path("matches"), Path("checkpoint"), layout="1x1")
+    run(None, joined(Path("in")), Path("matches"), Path("checkpoint"), layout="1x1")
     (tmp_path / "in").rename(tmp_path / "moved")
     write(tmp_path / "moved", HALF, 2 * HALF)
-    run(spark, joined(tmp_path / "moved"), Path("matches"), Path("checkpoint"))
+    run(None, joined(tmp_path / "moved"), Path("matches"), Path("checkpoint"))
     assert rows(tmp_path / "matches") == expected(tmp_path / "moved")
 
 
@@ -165,56 +171,56 @@ def test_a_restart_may_give_another_layout(spark: SparkSession, tmp_path: Path) 
     ],
 )
 def test_a_changed_join_is_refused(
-    change: dict[str, Any], error: type[StreamJoinError], name: str, spark: SparkSession, begun: Path
+    change: dict[str, Any], error: type[StreamJoinError], name: str, begun: Path
 ) -> None:
     before = files(begun)
     with pytest.raises(error) as caught:
-        run(spark, joined(begun / "in", **change), begun / "matches", begun / "checkpoint")
+        run(None, joined(begun / "in", **change), begun / "matches", begun / "checkpoint")
     assert name in caught.value.name
     assert name in str(caught.value)
     assert "11s" not in str(caught.value)
     assert files(begun) == before
 
 
-def test_another_checkpoints_table_is_refused(spark: SparkSession, begun: Path, tmp_path: Path) -> None:
+def test_another_checkpoints_table_is_refused(begun: Path, tmp_path: Path) -> None:
     before = files(begun / "matches")
     with pytest.raises(ForeignCheckpointError, match="matches"):
-        run(spark, joined(begun / "in"), begun / "matches", tmp_path / "checkpoint")
+        run(None, joined(begun / "in"), begun / "matches", tmp_path / "checkpoint")
     assert files(begun / "matches") == before
 
 
-def test_a_table_without_its_checkpoint_is_refused(spark: SparkSession, copied: Path, begun: Path) -> None:
+def test_a_table_without_its_checkpoint_is_refused(copied: Path, begun: Path) -> None:
     shutil.rmtree(copied / "checkpoint")
     before = files(copied / "matches")
     with pytest.raises(ForeignCheckpointError, match="checkpoint was deleted"):
-        run(spark, joined(begun / "in"), copied / "matches", copied / "checkpoint")
+        run(None, joined(begun / "in"), copied / "matches", copied / "checkpoint")
     assert files(copied / "matches") == before
 
 
-def test_a_checkpoint_without_its_table_is_refused(spark: SparkSession, copied: Path, begun: Path) -> None:
+def test_a_checkpoint_without_its_table_is_refused(copied: Path, begun: Path) -> None:
     """The new table would lack the batches that the checkpoint says are done."""
     for path in copied.glob("matches*"):
         shutil.rmtree(path)
-    error = _fails(lambda: _go_on(spark, begun, copied, copied / "elsewhere"))
+    error = _fails(lambda: _go_on(begun, copied, copied / "elsewhere"))
     assert "FOREIGN_CHECKPOINT" in error
     assert not (copied / "elsewhere").exists() or not rows(copied / "elsewhere")
 
 
-def test_a_foreign_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_foreign_table_is_refused(tmp_path: Path) -> None:
     from deltalake import write_deltalake
 
     write(tmp_path / "in", 0, 4)
     write_deltalake(str(tmp_path / "theirs"), pa.table({"a": [1]}))
     with pytest.raises(TableError, match="theirs"):
-        run(spark, joined(tmp_path / "in"), tmp_path / "theirs", tmp_path / "checkpoint")
+        run(None, joined(tmp_path / "in"), tmp_path / "theirs", tmp_path / "checkpoint")
     assert versions(tmp_path / "theirs") == {"theirs": 0}
 
 
 @pytest.mark.parametrize("how", ["changed", *further("shrunk", "gone")])
-def test_an_input_file_that_changed_after_it_was_read_is_refused(how: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_an_input_file_that_changed_after_it_was_read_is_refused(how: str, tmp_path: Path) -> None:
     write(tmp_path / "in", 0, 20)
     join, to, checkpoint = joined(tmp_path / "in"), tmp_path / "matches", tmp_path / "checkpoint"
-    run(spark, join, to, checkpoint, layout="1x1")
+    run(None, join, to, checkpoint, layout="1x1")
     before = rows(to)
     path = tmp_path / "in" / "r" / "000000.json"
     text = path.read_text()
@@ -223,20 +229,20 @@ def test_an_input_file_that_changed_after_it_was_read_is_refused(how: str, spark
     else:
         path.write_text(text.replace('"x": 7,', '"x": 8,', 1) if how == "changed" else text[: len(text) // 2])
     (tmp_path / "in" / "r" / "000020.json").write_text(lines(20, 30, 7))
-    error = _fails(lambda: run(spark, join, to, checkpoint))
+    error = _fails(lambda: run(None, join, to, checkpoint))
     assert ("FILE_MISSING" if how == "gone" else "FILE_CHANGED") in error
     assert "000000.json" in error
     assert "\n" not in error
     assert rows(to) == before
 
 
-def _go_on(spark: SparkSession, begun: Path, folder: Path, to: Path) -> None:
+def _go_on(begun: Path, folder: Path, to: Path) -> None:
     """Run the join over more input, from the copied checkpoint into a table of its own."""
     added = [begun / "in" / name / "000999.json" for name in ("l", "r")]
     try:
         for path, step in zip(added, (3, 7), strict=True):
             path.write_text(lines(HALF, HALF + 10, step))
-        run(spark, joined(begun / "in"), to, folder / "checkpoint")
+        run(None, joined(begun / "in"), to, folder / "checkpoint")
     finally:
         for path in added:
             path.unlink()
@@ -322,6 +328,7 @@ def test_a_restart_under_another_time_zone_and_ansi_mode_finds_the_same(spark: S
     assert rows(tmp_path / "m") == wanted
 
 
+@pytest.mark.spark
 @pytest.mark.long
 def test_a_restart_on_a_machine_with_another_zone_locale_and_hash_seed_finds_the_same(tmp_path: Path) -> None:
     source = tmp_path / "in"

@@ -16,8 +16,13 @@ MOVING = Trial("moving", streams=STREAMS, cells=4, size=6_000, layout="2x2", run
 EQUAL = replace(MOVING, streams=BandStreams((100, 100), (4, 4), eps=300, seed=3), size=200)
 
 
-def test_a_fixed_layout_ships_what_it_costs():
-    outcome = moving(MOVING)
+@pytest.fixture(scope="module")
+def fixed():
+    return moving(MOVING)
+
+
+def test_a_fixed_layout_ships_what_it_costs(fixed):
+    outcome = fixed
     assert outcome.found == outcome.expected > 0
     read = 3 * 20 * 60 * 2 + 6 * 20 * (60 + 1_200)
     assert outcome.numbers["read"] == [read]
@@ -26,8 +31,8 @@ def test_a_fixed_layout_ships_what_it_costs():
     assert 0 < outcome.numbers["seconds"][0] <= outcome.numbers["all_seconds"][0]
 
 
-def test_an_adaptive_layout_finds_the_same_and_ships_less():
-    fixed, adaptive = moving(MOVING), moving(replace(MOVING, layout="adaptive"))
+def test_an_adaptive_layout_finds_the_same_and_ships_less(fixed):
+    adaptive = moving(replace(MOVING, layout="adaptive"))
     assert adaptive.found == adaptive.expected == fixed.found
     assert adaptive.numbers["read"] == fixed.numbers["read"]
     assert adaptive.numbers["predicted_shipped"][0] <= adaptive.numbers["shipped"][0]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from streamjoin_ds.blocks import BlockRef, BlockStore
@@ -161,15 +162,16 @@ def test_a_policy_changes_runs_and_no_result(tmp_path: Path) -> None:
     bound, found = band_join(window="20s"), []
     store = RunStore(Scales(tmp_path), STEMS, "", least_bytes=0)
     for options in ({}, {"block_bytes": 0}, {"merge_runs": 2}):
-        join, pairs = WindowJoin(bound, **engine_options(**options)), []
+        join, chunks = WindowJoin(bound, **engine_options(**options)), list[pa.Table]()
         for n in range(60):
             batch = {s: tuples(bound, s, ROWS, start_us=n * SECOND_US, seq=n * ROWS) for s in (0, 1)}
-            for chunk in join.push(batch, (n + 1) * SECOND_US):
-                pairs += zip(chunk["r_seq"].to_pylist(), chunk["s_seq"].to_pylist(), strict=True)
+            chunks += join.push(batch, (n + 1) * SECOND_US)
             join.save(store)
-        found.append(sorted(pairs))
-    assert found[0]
-    assert found[0] == found[1] == found[2]
+        pairs = pa.concat_tables(chunks).select(["r_seq", "s_seq"])
+        found.append(pairs.sort_by([("r_seq", "ascending"), ("s_seq", "ascending")]))
+    assert found[0].num_rows
+    assert found[0].equals(found[1])
+    assert found[0].equals(found[2])
 
 
 def test_a_restored_window_merges_as_one_that_was_never_away(tmp_path: Path) -> None:

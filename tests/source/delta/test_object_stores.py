@@ -15,6 +15,7 @@ from streamjoin_ds.spec import Stream
 from tests.source.delta.tables import append, feed, optimize, read_all, rows, steps
 from tests.source.delta.test_results_feed import SOME, commit, ordered, read_on
 from tests.source.feeds import expected, tuples
+from tests.support.further import further
 from tests.support.s3 import BUCKET, S3, needs_s3
 
 pytestmark = [needs_s3, pytest.mark.slow]
@@ -24,7 +25,7 @@ def place(name: str) -> Any:
     return f"s3://{BUCKET}/tables/{name}"
 
 
-@pytest.mark.parametrize("size", [3, 100])
+@pytest.mark.parametrize("size", [3, *further(100)])
 def test_a_snapshot_and_the_versions_after_it(s3: S3, size: int) -> None:
     path = place(f"versions{size}")
     append(path, rows(5))

@@ -236,7 +236,7 @@ def test_full_windows_give_what_runs_give(sizes: tuple[int, ...], domain: int) -
     plain_join = window_join(bound)
     joins = [window_join(bound, bucket_rows=1000), window_join(bound, bucket_rows=1000, threads=3, chunk_rows=1 << 12)]
     place, in_buckets, orders = 0, 0, [[], []]
-    for number in range(40 if max(sizes) > 100 else 300):
+    for number in range(30 if max(sizes) > 100 else 150):
         count = sizes[number % len(sizes)]
         batches = {stream: batch(place, count) for stream in (0, 1)}
         place += count
@@ -298,7 +298,7 @@ def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(domain: int) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_grid_is_made_anew_with_its_payload(threads: int) -> None:
-    """Strings, lists and nulls come and go while a grid is made anew. Each push is also tried after a restart."""
+    """Strings, lists and nulls come and go while a grid is made anew. Every third push is also tried after a restart."""
     bound, batch = mixed(3000, 200)
     options = {"bucket_rows": 200, "threads": threads, "tuning": replace(SMALL, payload=PayloadTuning(slack_rows=64))}
     join, runs, place, moves = window_join(bound, **options), window_join(bound), 0, 0
@@ -309,13 +309,14 @@ def test_a_grid_is_made_anew_with_its_payload(threads: int) -> None:
             some = pa.array([None if row % 5 == 0 else row for row in range(count)], pa.int64())
             batches = {stream: one.set_column(at, one.schema.field(at), some) for stream, one in batches.items()}
         place += count if count != 40 else 400
-        before = join.save()
-        restored = restored_join(bound, before, **options)
-        assert restored.save() == before
         expected = results(runs, batches, place)
+        if number % 3 == 2:
+            before = join.save()
+            restored = restored_join(bound, before, **options)
+            assert restored.save() == before
+            assert results(restored, batches, place) == expected
         assert results(join, batches, place) == expected
-        assert results(restored, batches, place) == expected
-        assert restored.save() == join.save()
+        assert number % 3 < 2 or restored.save() == join.save()
         moves += any(isinstance(one, BucketWindow) and one.bucket_run.rebuild is not None for one in join.windows)
     assert moves >= 3
     without = restored_join(bound, before, bucket_rows=None)
@@ -462,7 +463,7 @@ def test_whenever_one_asks_all_that_was_pushed_is_there(sizes: tuple[int, ...]) 
     watching.start()
     place = 0
     try:
-        for number in range(20):
+        for number in range(12):
             begun.put(True)
             size = sizes[number % len(sizes)]
             batches = {stream: batch(place, size) for stream in (0, 1)}
@@ -486,7 +487,7 @@ def test_whenever_one_asks_all_that_was_pushed_is_there(sizes: tuple[int, ...]) 
 def test_a_forked_process_goes_on_by_itself() -> None:
     bound, batch = steady(6000, 50)
     join, twin = window_join(bound, bucket_rows=100, threads=3), window_join(bound, bucket_rows=100)
-    for place in range(0, 30_000, 3000):
+    for place in range(0, 21_000, 3000):
         batches = {stream: batch(place, 3000) for stream in (0, 1)}
         expected = pushed(twin, batches, place)
         assert pushed(join, batches, place) == expected
