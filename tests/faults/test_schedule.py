@@ -177,19 +177,19 @@ def test_seeds_draw_every_ask_and_many_together() -> None:
 @pytest.mark.parametrize("ask", ASKS)
 def test_runs_that_ask_for_more_have_results(ask: str) -> None:
     """Each kind of join has results: an oracle that expects nothing would agree with a join that finds nothing."""
-    cases = [case_of(asking(plain_schedule(seed), (ask,))) for seed in range(40)]
-    assert sum(bool(case.results) for case in cases) > (15 if ask == "each" else 30)
+    cases = [case_of(asking(plain_schedule(seed), (ask,))) for seed in range(24)]
+    assert sum(bool(case.results) for case in cases) > (9 if ask == "each" else 18)
     if ask == "self":
         assert all(case.rows["l"] is case.rows["r"] for case in cases)
-        assert 2 < sum(case.join.include_self_pairs for case in cases) < 20
+        assert 2 < sum(case.join.include_self_pairs for case in cases) < 12
     if ask == "where":
-        assert sum(any(case.filtered.values()) for case in cases) > 30
+        assert sum(any(case.filtered.values()) for case in cases) > 18
     if ask == "each":
         assert {case.join.how for case in cases if case.results} == {"semi", "anti"}
     if ask == "unique":
-        assert sum(any(case.duplicates.values()) for case in cases) > 35
+        assert sum(any(case.duplicates.values()) for case in cases) > 20
     if ask == "devices":
-        assert sum(any(case.late.values()) for case in cases) > 15
+        assert sum(any(case.late.values()) for case in cases) > 9
 
 
 def test_new_seeds_write_their_input_in_every_form_and_a_record_is_there_when_it_is_whole() -> None:

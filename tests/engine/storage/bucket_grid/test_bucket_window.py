@@ -298,7 +298,7 @@ def test_a_window_that_grows_and_shrinks_is_made_anew_in_slices(domain: int) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_grid_is_made_anew_with_its_payload(threads: int) -> None:
-    """Strings, lists and nulls come and go while a grid is made anew. Every third push is also tried after a restart."""
+    """Strings, lists and nulls come and go while a grid is made anew. Every third push is tried after a restart too."""
     bound, batch = mixed(3000, 200)
     options = {"bucket_rows": 200, "threads": threads, "tuning": replace(SMALL, payload=PayloadTuning(slack_rows=64))}
     join, runs, place, moves = window_join(bound, **options), window_join(bound), 0, 0
