@@ -21,7 +21,7 @@ from tests.faults.soak.feeder import Feeder
 from tests.faults.soak.life import Life
 from tests.faults.soak.poison import RESTS, Poison
 from tests.faults.soak.power import Power, write_down
-from tests.faults.soak.rows import DELAY_US, give_kind, soak_join
+from tests.faults.soak.rows import _FUTURE, DELAY_US, START_US, TICK_US, Recorded, give_kind, soak_join
 from tests.faults.soak.run import Soak
 from tests.faults.soak.settings import drawn
 from tests.faults.soak.worker import _cell, _read
@@ -139,6 +139,22 @@ def test_what_comes_back_is_not_late(tmp_path):
     stored = np.array(back.times_us)[back.has_fate("stored")][before:]
     assert len(stored) > 0
     assert stored.min() >= first - DELAY_US
+
+
+def test_a_record_from_the_future_comes_after_one_that_moves_the_clock() -> None:
+    """A busy machine may let a stream seem silent at any step: then a record is measured against nothing until then."""
+    recorded, dice, found = Recorded(KINDS["left"], "l"), np.random.default_rng(1), 0
+    for step in range(3_000):
+        recorded.pause()
+        has_moved = False
+        for number in range(10):
+            before = recorded.largest_us
+            (record,) = recorded.next(dice, START_US + (10 * step + number) * TICK_US)
+            is_future = record["ts"] == _FUTURE
+            assert has_moved or not is_future
+            found += is_future
+            has_moved |= recorded.largest_us > before
+    assert found > 10
 
 
 @pytest.mark.parametrize("kind", RESTS)

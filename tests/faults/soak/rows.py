@@ -107,7 +107,10 @@ class Recorded:
         return self._fates.count(FATES.index(fate))
 
     def pause(self) -> None:
-        """Note that the stream may have been idle: the next record of each partition is measured against nothing."""
+        """Note that the stream may have been idle: a partition's records are measured against nothing until one moves.
+
+        See `streamjoin_ds.spec.event_time.too_far_ahead`.
+        """
         self._is_measured = [False] * self.partitions
 
     def next(self, dice: np.random.Generator, now_us: int) -> Iterator[Record]:
@@ -127,7 +130,7 @@ class Recorded:
             record["ts"] = _EPOCH + timedelta(microseconds=time_us)
         else:
             self._largest_us[part] = max(largest_us, time_us)
-            self._is_measured[part] = _may_have_bound(self._kind)
+            self._is_measured[part] |= time_us > largest_us and _may_have_bound(self._kind)
         self._note(number, time_us, fate)
         yield record
         if fate == "stored" and self._kind.is_twice and is_repeated(number):
