@@ -434,7 +434,7 @@ def test_a_slice_of_the_fuzz(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("has_tls", [False, True])
 def test_good_senders_are_answered_beside_a_hundred_bad_ones(tmp_path: Path, has_tls: bool) -> None:
-    check_crowd(crowd(tmp_path / "spool", 100, 2.0, has_tls=has_tls))
+    check_crowd(crowd(tmp_path / "spool", 100, 4.0, has_tls=has_tls))
 
 
 @pytest.mark.campaign
