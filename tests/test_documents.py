@@ -345,6 +345,7 @@ def test_the_python_of_start_and_of_dataframes_runs_as_pasted(folder: Path, envi
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_the_configuration_runs(folder: Path, environment: dict[str, str]) -> None:
     pasted(["streamjoin", "data", "flights", "./"], "", folder, environment)
     (folder / "join.toml").write_text(configuration())

@@ -103,9 +103,7 @@ def test_there_are_enough() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "bug", [*BUGS[::6], *further(*(bug for bug in BUGS if bug not in BUGS[::6]))], ids=lambda bug: bug.name
-)
+@pytest.mark.parametrize("bug", [*BUGS[::6], *further(*BUGS[3::6], *BUGS[1::3], *BUGS[2::3])], ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
     for seed in dict.fromkeys((FINDERS.get(bug.name, 0), *range(MOST_SEEDS))):
         schedule = asking(plain_schedule(seed), bug.asks)

@@ -125,10 +125,7 @@ def test_the_greatest_is_the_later_of_two_moments(kernel):
     case = Case(kernel, 3)
     rows, _, _ = case.by_matching(10_000)
     begin = sum(case.widths[: len(OWN_KINDS) - 1])
-    moments = [
-        (int.from_bytes(row[begin : begin + 8], "little", signed=True), int.from_bytes(row[-8:], "little", signed=True))
-        for row in rows
-    ]
+    moments = [(int.from_bytes(row[begin : begin + 8], "little"), int.from_bytes(row[-8:], "little")) for row in rows]
     assert all(ours <= latest for ours, latest in moments)
     assert 0 < sum(ours < latest for ours, latest in moments) < len(moments)
 

@@ -22,13 +22,12 @@ def fixed():
 
 
 def test_a_fixed_layout_ships_what_it_costs(fixed):
-    outcome = fixed
-    assert outcome.found == outcome.expected > 0
+    assert fixed.found == fixed.expected > 0
     read = 3 * 20 * 60 * 2 + 6 * 20 * (60 + 1_200)
-    assert outcome.numbers["read"] == [read]
-    assert outcome.numbers["predicted_shipped"] == [2.0 * read]
-    assert outcome.numbers["shipped"] == pytest.approx(outcome.numbers["predicted_shipped"], rel=0.02)
-    assert 0 < outcome.numbers["seconds"][0] <= outcome.numbers["all_seconds"][0]
+    assert fixed.numbers["read"] == [read]
+    assert fixed.numbers["predicted_shipped"] == [2.0 * read]
+    assert fixed.numbers["shipped"] == pytest.approx(fixed.numbers["predicted_shipped"], rel=0.02)
+    assert 0 < fixed.numbers["seconds"][0] <= fixed.numbers["all_seconds"][0]
 
 
 def test_an_adaptive_layout_finds_the_same_and_ships_less(fixed):

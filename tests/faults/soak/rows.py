@@ -107,9 +107,10 @@ class Recorded:
         return self._fates.count(FATES.index(fate))
 
     def pause(self) -> None:
-        """Note that the stream may have been idle: a partition's records are measured against nothing until one moves.
+        """Note that the stream may have been idle.
 
-        See `streamjoin_ds.spec.event_time.too_far_ahead`.
+        Until a record of a partition moves its clock, they are measured against nothing: see
+        `streamjoin_ds.spec.event_time.too_far_ahead`.
         """
         self._is_measured = [False] * self.partitions
 

@@ -309,14 +309,14 @@ def test_a_grid_is_made_anew_with_its_payload(threads: int) -> None:
             some = pa.array([None if row % 5 == 0 else row for row in range(count)], pa.int64())
             batches = {stream: one.set_column(at, one.schema.field(at), some) for stream, one in batches.items()}
         place += count if count != 40 else 400
+        before = join.save()
         expected = results(runs, batches, place)
+        assert results(join, batches, place) == expected
         if number % 3 == 2:
-            before = join.save()
             restored = restored_join(bound, before, **options)
             assert restored.save() == before
             assert results(restored, batches, place) == expected
-        assert results(join, batches, place) == expected
-        assert number % 3 < 2 or restored.save() == join.save()
+            assert restored.save() == join.save()
         moves += any(isinstance(one, BucketWindow) and one.bucket_run.rebuild is not None for one in join.windows)
     assert moves >= 3
     without = restored_join(bound, before, bucket_rows=None)
